@@ -1,0 +1,65 @@
+#include "src/base/mapping.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/error.h"
+
+namespace tealight {
+
+std::shared_ptr<const Mapping> Mapping::open(const std::string& path) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(Code::file, path, ": ", std::strerror(errno));
+  struct stat st;
+  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    ::close(fd);
+    fail(Code::file, path, ": not a regular file");
+  }
+  std::shared_ptr<Mapping> m(new Mapping);
+  m->path_ = path;
+  m->size_ = size_t(st.st_size);
+  if (m->size_) {
+    void* p = mmap(nullptr, m->size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED) {
+      int e = errno;
+      ::close(fd);
+      fail(Code::file, path, ": cannot map ", m->size_, " bytes: ", std::strerror(e));
+    }
+    m->data_ = static_cast<const std::byte*>(p);
+    m->mapped_ = true;
+  }
+  ::close(fd);
+  return m;
+}
+
+std::shared_ptr<const Mapping> Mapping::from_bytes(std::string bytes) {
+  std::shared_ptr<Mapping> m(new Mapping);
+  m->owned_ = std::move(bytes);
+  m->path_ = "<memory>";
+  m->data_ = reinterpret_cast<const std::byte*>(m->owned_.data());
+  m->size_ = m->owned_.size();
+  return m;
+}
+
+Mapping::~Mapping() {
+  if (mapped_) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+std::string read_text_file(const std::string& path, size_t max_bytes) {
+  auto m = Mapping::open(path);
+  if (m->size() > max_bytes) fail(Code::file, path, ": ", m->size(), " bytes, more than the limit of ", max_bytes);
+  return std::string(m->text());
+}
+
+bool file_exists(const std::string& path) { return ::access(path.c_str(), R_OK) == 0; }
+
+bool is_directory(const std::string& path) {
+  struct stat st;
+  return ::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+}  // namespace tealight

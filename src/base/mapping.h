@@ -1,0 +1,41 @@
+// A file as one read-only address range.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tealight {
+
+// Owns the range; views into it live as long as a shared_ptr to it does. The pages are private and never written.
+class Mapping {
+ public:
+  // Maps a whole regular file. Errors: Code::file with the path and the system's reason. An empty file maps to an empty range.
+  static std::shared_ptr<const Mapping> open(const std::string& path);
+  // Takes over bytes that are already in memory (tests, fuzzers, embedded sections).
+  static std::shared_ptr<const Mapping> from_bytes(std::string bytes);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  Mapping() = default;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  bool mapped_ = false;
+  std::string path_, owned_;
+};
+
+// Whole text of a small file (configs, templates). Errors: Code::file; also when it is larger than max_bytes.
+std::string read_text_file(const std::string& path, size_t max_bytes);
+bool file_exists(const std::string& path);
+bool is_directory(const std::string& path);
+
+}  // namespace tealight
