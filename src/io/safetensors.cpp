@@ -117,7 +117,7 @@ Safetensors Safetensors::parse(std::shared_ptr<const Mapping> file) {
   if (header_bytes > file->size() - 8)
     fail(Code::format, path, ": the header of ", header_bytes, " bytes reaches beyond the end of the file");
   const uint64_t data_begin = 8 + header_bytes;
-  auto header = std::make_shared<JsonDoc>(JsonDoc::parse(file->text().substr(8, header_bytes), path));
+  auto header = std::make_shared<JsonDoc>(JsonDoc::parse(file->text().substr(8, header_bytes), path + ": header"));
   if (!header->root().is_object()) fail(Code::format, path, ": the header is ", kind_name(header->root().kind()), ", not an object");
   check_unique(header->root(), path);
 
