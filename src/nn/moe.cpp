@@ -1,7 +1,5 @@
 // Mixture of experts: the router's choice is made on the host, each expert sees the rows that chose it.
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 #include "src/base/error.h"
 #include "src/nn/decoder.h"
@@ -71,12 +69,7 @@ Tensor forward(const Moe& moe, const Tensor& x) {
       for (int64_t i = 0; i < count; i++) device.copy(x.select(0, rows.data<int32_t>()[i]), in.select(0, i));
     }
     Tensor y = mlp(moe.experts[size_t(e)], in);
-    for (int64_t i = 0; i < count; i++) {
-      float* to = out.data() + rows.data<int32_t>()[i] * d;
-      const float* from = y.data() + i * d;
-      const float s = share.data()[i];
-      for (int64_t j = 0; j < d; j++) to[j] = std::fma(s, from[j], to[j]);
-    }
+    for (int64_t i = 0; i < count; i++) device.add_scaled(y.select(0, i), share.data()[i], out.select(0, rows.data<int32_t>()[i]));
   }
   if (moe.shared.up) {
     Tensor y = mlp(moe.shared, x);

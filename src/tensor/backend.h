@@ -64,6 +64,7 @@ class Backend {
   virtual void fill(const Tensor& out, float value) = 0;
   virtual void unary(Unary op, const Tensor& x, float a, const Tensor& out) = 0;          // contiguous
   virtual void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& out) = 0;  // a, b expanded to out's shape
+  virtual void add_scaled(const Tensor& x, float s, const Tensor& out) = 0;               // out = fma(x, s, out); contiguous
   virtual void reduce(Reduce op, const Tensor& x, const Tensor& out) = 0;                  // over the last dimension
   virtual void softmax(const Tensor& x, const Tensor& out) = 0;                            // over the last dimension
   virtual void norm(const Tensor& x, const NormSpec& n, const Tensor& out) = 0;

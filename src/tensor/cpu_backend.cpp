@@ -217,6 +217,10 @@ void CpuBackend::binary(Binary op, const Tensor& a, const Tensor& b, const Tenso
   }
 }
 
+void CpuBackend::add_scaled(const Tensor& x, float s, const Tensor& out) {
+  kernels_.fma_scalar(x.data(), s, out.data(), out.data(), size_t(x.elements()));
+}
+
 void CpuBackend::reduce(Reduce op, const Tensor& x, const Tensor& out) {
   const int64_t d = x.dim(-1), n = out.elements();
   for (int64_t r = 0; r < n; r++) {

@@ -24,6 +24,7 @@ class CpuBackend final : public Backend {
   void fill(const Tensor& out, float value) override;
   void unary(Unary op, const Tensor& x, float a, const Tensor& out) override;
   void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& out) override;
+  void add_scaled(const Tensor& x, float s, const Tensor& out) override;
   void reduce(Reduce op, const Tensor& x, const Tensor& out) override;
   void softmax(const Tensor& x, const Tensor& out) override;
   void norm(const Tensor& x, const NormSpec& n, const Tensor& out) override;
