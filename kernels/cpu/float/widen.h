@@ -33,7 +33,18 @@ void widen(const void* src, float* dst, size_t n) {
 }
 
 // The types of Family::decode: X(dtype, function).
-#define TL_DECODE_TYPES(X)
+#define TL_DECODE_TYPES(X) \
+  X(Dtype::iq1_s, widen_iq1_s) \
+  X(Dtype::iq1_m, widen_iq1_m) \
+  X(Dtype::iq2_xxs, widen_iq2_xxs) \
+  X(Dtype::iq2_xs, widen_iq2_xs) \
+  X(Dtype::iq2_s, widen_iq2_s) \
+  X(Dtype::iq3_xxs, widen_iq3_xxs) \
+  X(Dtype::iq3_s, widen_iq3_s) \
+  X(Dtype::tq1_0, widen_tq1_0) \
+  X(Dtype::tq2_0, widen_tq2_0) \
+  X(Dtype::mxfp4, widen_mxfp4) \
+  X(Dtype::nvfp4, widen_nvfp4)
 
 }  // namespace
 }  // namespace tealight::kernels
