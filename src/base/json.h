@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace tealight {
@@ -59,9 +60,10 @@ class Json {
       const Node* p;
       uint32_t left;
       bool operator!=(const It& o) const { return left != o.left; }
-      auto operator*() const {
-        if constexpr (kMembers) return Member{{p->s, p->size}, Json(p + 1)};   // (key, value)
-        else return Json(p);
+      using Item = std::conditional_t<kMembers, Member, Json>;
+      Item operator*() const {
+        if constexpr (kMembers) return Item{{p->s, p->size}, Json(p + 1)};   // (key, value)
+        else return Item(p);
       }
       It& operator++() {
         p += kMembers ? 1 + p[1].next : p->next;
