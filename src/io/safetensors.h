@@ -29,13 +29,18 @@ class SafetensorsWriter {
   };
   SafetensorsWriter(const std::string& path, const std::vector<Declared>& tensors,
                     const std::vector<std::pair<std::string, std::string>>& metadata = {});
-  ~SafetensorsWriter();
-  void write(const void* data, size_t bytes);
+  void write(const void* data, size_t bytes);                  // Code::file when the disk refuses
   void finish();                                               // checks that all declared bytes were written
 
  private:
-  std::string path_, tmp_;
-  int fd_ = -1;
+  // Removes the file when it goes, unless it was renamed before.
+  struct Temporary {
+    std::string path;
+    int fd = -1;
+    ~Temporary();
+  };
+  std::string path_;
+  Temporary tmp_;
   uint64_t left_ = 0;
 };
 
