@@ -1,6 +1,5 @@
 // tealight logits: the logits of every position, into a file or as a hash of their bits.
 #include <charconv>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -8,20 +7,21 @@
 #include "src/base/hash.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
+#include "src/host/stdio.h"
 #include "src/io/safetensors.h"
 #include "src/task/lm.h"
 
 namespace tealight::cli {
 namespace {
 
-constexpr Option kOptions[] = {
-    TEALIGHT_MODEL_OPTIONS,
+constexpr Option kOwnOptions[] = {
     {"ids", "", "1,2,3", "token ids to evaluate, instead of a text"},
     {"output", "-o", "FILE", "write a safetensors file with the f32 tensor `logits` [T, vocab]"},
     {"hash", "", "", "print a hash (XXH3, 64 bits) of the logits' bits"},
     {"json", "", "", "print facts as JSON"},
 };
 
+constexpr auto kOptions = join(kOwnOptions, kModelOptions);
 constexpr CommandInfo kInfo = {"logits", "MODEL (--ids 1,2,3 | TEXT)", "Evaluate tokens and keep the logits of every position.",
                                "Without --output and --hash the best five tokens after the last position are listed.", kOptions};
 
@@ -62,15 +62,16 @@ void take(void* context, size_t position, std::span<const float> logits) {
 }
 
 int run(const Args& args) {
-  ModelArguments m(args, kInfo.name);
-  auto lm = Lm::load(m.path, m.load);
+  size_t next = 0;
+  const std::string path = model_path(args, kInfo, next);
+  const std::span<const std::string_view> rest = std::span(args.positional()).subspan(next);
+  if (args.text("ids") ? !rest.empty() : rest.size() != 1) fail(Code::usage, "logits: give either a text or --ids");
+  auto lm = Lm::load(path, load_options(args));
   std::vector<TokenId> ids;
   if (auto list = args.text("ids")) {
-    if (!m.rest.empty()) fail(Code::usage, "logits: give --ids or a text, not both");
     ids = parse_ids(*list);
   } else {
-    if (m.rest.size() != 1) fail(Code::usage, "logits: expected a text or --ids");
-    ids = lm->tokenizer().encode(m.rest[0], {.add_special = true, .parse_special = true});
+    ids = lm->tokenizer().encode(rest[0], {.add_special = true, .parse_special = true});
   }
   if (ids.empty()) fail(Code::usage, "logits: the text has no tokens");
   Output out;
@@ -95,8 +96,7 @@ int run(const Args& args) {
   } else if (!out.file) {
     for (auto [value, id] : out.best) text += cat(id, "\t", double(value), "\n");
   }
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return 0;
+  return write_all(1, text) ? 0 : 1;
 }
 
 }  // namespace

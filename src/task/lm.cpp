@@ -1,7 +1,7 @@
 #include "src/task/lm.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <sys/sysinfo.h>
 
@@ -24,10 +24,12 @@ uint64_t available_memory() {
   uint64_t unit = s.mem_unit ? s.mem_unit : 1;
   uint64_t available = (uint64_t(s.freeram) + s.bufferram) * unit;
   // sysinfo does not count the page cache, which can be given up: /proc/meminfo does.
-  try {
-    std::string text = read_text_file_stream("/proc/meminfo", 64 << 10);
-    if (size_t at = text.find("MemAvailable:"); at != text.npos) available = std::strtoull(text.c_str() + at + 13, nullptr, 10) * 1024;
-  } catch (const Error&) {
+  if (std::FILE* f = std::fopen("/proc/meminfo", "re")) {
+    char line[128];
+    unsigned long long kb;
+    while (std::fgets(line, sizeof line, f))
+      if (std::sscanf(line, "MemAvailable: %llu", &kb) == 1) available = kb * 1024;
+    std::fclose(f);
   }
   return available;
 }
@@ -156,8 +158,9 @@ class SequenceImpl final : public Sequence {
 
 LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name_(last_part(path)) {
   const char* error = nullptr;
-  const kernels::Table* table = kernels::choose(std::getenv("TEALIGHT_ISA"), &error);
-  if (!table) fail(Code::usage, error);
+  const char* forced = std::getenv("TEALIGHT_ISA");
+  const kernels::Table* table = kernels::choose(forced, &error);
+  if (!table) fail(Code::usage, forced ? forced : "", ": ", error);
   options.batch = std::clamp(options.batch, 1, 1 << 16);
   device = std::make_unique<CpuBackend>(*table, options.threads > 0 ? options.threads : default_threads(),
                                         options.activations == LoadOptions::Activations::int8);

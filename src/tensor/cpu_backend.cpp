@@ -201,7 +201,7 @@ void CpuBackend::binary(Binary op, const Tensor& a, const Tensor& b, const Tenso
     auto f = op == Binary::add ? kernels_.add : kernels_.mul;
     return split(n, n, [&](int64_t i, int64_t e) { f(a.data() + i, b.data() + i, out.data() + i, size_t(e - i)); });
   }
-  Tensor fa = a.dtype() == Dtype::f32 ? a : tealight::Tensor(), fb = b.dtype() == Dtype::f32 ? b : tealight::Tensor();
+  Tensor fa = a.dtype() == Dtype::f32 ? a : Tensor(), fb = b.dtype() == Dtype::f32 ? b : Tensor();
   if (!fa) copy(a, fa = Tensor::empty(*this, a.shape()));
   if (!fb) copy(b, fb = Tensor::empty(*this, b.shape()));
   const float *x = fa.data(), *y = fb.data();
