@@ -75,9 +75,9 @@ int run(const Args& args) {
   }
   if (ids.empty()) fail(Code::usage, "logits: the text has no tokens");
   Output out;
-  if (auto path = args.text("output"))
+  if (auto file = args.text("output"))
     out.file = std::make_unique<SafetensorsWriter>(
-        std::string(*path), std::vector<SafetensorsWriter::Declared>{{"logits", Dtype::f32, {ids.size(), lm->vocab()}}});
+        std::string(*file), std::vector<SafetensorsWriter::Declared>{{"logits", Dtype::f32, {ids.size(), lm->vocab()}}});
   auto sequence = lm->start(ids.size());
   out.last = ids.size() - 1;
   sequence->eval_all(ids, take, &out);

@@ -324,6 +324,17 @@ std::string split_prefix(const std::string& path, uint64_t no, uint64_t count) {
 
 }  // namespace
 
+std::string_view type_name(GgufType t) {
+  static constexpr std::string_view names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
+  return names[size_t(t)];
+}
+
+int gguf_type_number(Dtype t) {
+  for (const FileType& f : kFileTypes)
+    if (f.dtype == t) return int(f.number);
+  return -1;
+}
+
 Gguf Gguf::open(const std::string& path) {
   auto mapping = Mapping::open(path);
   File f = parse_file(*mapping, 0);

@@ -23,6 +23,11 @@ struct GgufValue {
   explicit operator bool() const { return data != nullptr; }
 };
 
+std::string_view type_name(GgufType t);   // "u8", "string", ...
+
+// The number that GGUF gives to an element type; -1 for a type that it cannot store.
+int gguf_type_number(Dtype t);
+
 class Gguf {
  public:
   // Opens and checks a file (and, when it says that it is split, its siblings NAME-0000i-of-0000n.gguf). Everything that

@@ -1,12 +1,7 @@
 #include "src/io/safetensors.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <fcntl.h>
-#include <unistd.h>
-#include <utility>
 
 #include "src/base/checked.h"
 #include "src/base/error.h"
@@ -181,17 +176,6 @@ Safetensors Safetensors::open_index(const std::string& index_path) {
 }
 
 namespace {
-void write_all(int fd, const std::string& path, const void* data, size_t bytes) {
-  const char* p = static_cast<const char*>(data);
-  while (bytes) {
-    ssize_t n = ::write(fd, p, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail(Code::file, path, ": cannot write: ", std::strerror(errno));
-    p += n;
-    bytes -= size_t(n);
-  }
-}
-
 std::string header_text(const std::vector<SafetensorsWriter::Declared>& tensors,
                         const std::vector<std::pair<std::string, std::string>>& metadata, uint64_t* data_bytes) {
   std::string header(8, '\0');
@@ -224,30 +208,20 @@ std::string header_text(const std::vector<SafetensorsWriter::Declared>& tensors,
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<Declared>& tensors,
                                      const std::vector<std::pair<std::string, std::string>>& metadata)
-    : path_(path), tmp_{path + ".tmp"} {
+    : file_(path) {
   std::string header = header_text(tensors, metadata, &left_);
-  tmp_.fd = ::open(tmp_.path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (tmp_.fd < 0) fail(Code::file, tmp_.path, ": ", std::strerror(errno));
-  write_all(tmp_.fd, tmp_.path, header.data(), header.size());
-}
-
-SafetensorsWriter::Temporary::~Temporary() {
-  if (fd < 0) return;
-  ::close(fd);
-  ::unlink(path.c_str());
+  file_.write(header.data(), header.size());
 }
 
 void SafetensorsWriter::write(const void* data, size_t bytes) {
   TEALIGHT_CHECK(bytes <= left_);
-  write_all(tmp_.fd, tmp_.path, data, bytes);
+  file_.write(data, bytes);
   left_ -= bytes;
 }
 
 void SafetensorsWriter::finish() {
   TEALIGHT_CHECK(left_ == 0);
-  if (std::rename(tmp_.path.c_str(), path_.c_str()) != 0) fail(Code::file, path_, ": cannot write: ", std::strerror(errno));
-  int fd = std::exchange(tmp_.fd, -1);
-  if (::close(fd) != 0) fail(Code::file, path_, ": cannot write: ", std::strerror(errno));
+  file_.finish();
 }
 
 }  // namespace tealight

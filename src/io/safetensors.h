@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "src/io/output_file.h"
 #include "src/io/weights.h"
 
 namespace tealight {
@@ -33,14 +34,7 @@ class SafetensorsWriter {
   void finish();                                               // checks that all declared bytes were written
 
  private:
-  // Removes the file when it goes, unless it was renamed before.
-  struct Temporary {
-    std::string path;
-    int fd = -1;
-    ~Temporary();
-  };
-  std::string path_;
-  Temporary tmp_;
+  OutputFile file_;
   uint64_t left_ = 0;
 };
 
