@@ -1,10 +1,8 @@
 #include "src/nn/state.h"
 
 #include <algorithm>
-#include <sys/mman.h>
 
 #include "src/base/checked.h"
-#include "src/base/error.h"
 
 namespace tealight::nn {
 namespace {
@@ -25,14 +23,9 @@ uint64_t State::bytes_needed(std::span<const LayerSpec> layers, Dtype dtype, int
   return n;
 }
 
-State::State(std::span<const LayerSpec> layers, Dtype dtype, int capacity) : capacity_(rounded(capacity)) {
-  bytes_ = size_t(std::max<uint64_t>(bytes_needed(layers, dtype, capacity), 1));
-  memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory_ == MAP_FAILED) {
-    memory_ = nullptr;
-    fail(Code::memory, "no address space for a cache of ", capacity_, " positions (", bytes_, " bytes)");
-  }
-  char* at = static_cast<char*>(memory_);
+State::State(Backend& device, std::span<const LayerSpec> layers, Dtype dtype, int capacity) : capacity_(rounded(capacity)) {
+  memory_ = Tensor::empty(device, {int64_t(bytes_needed(layers, dtype, capacity))}, Dtype::u8);
+  char* at = memory_.data<char>();
   for (const LayerSpec& l : layers) {
     KvLayer kv{dtype, l.kv_heads, l.d, l.dv, capacity_, at, nullptr};
     at += array_bytes(l.kv_heads, l.d, capacity_, dtype);
@@ -40,10 +33,6 @@ State::State(std::span<const LayerSpec> layers, Dtype dtype, int capacity) : cap
     at += array_bytes(l.kv_heads, l.dv, capacity_, dtype);
     layers_.push_back(kv);
   }
-}
-
-State::~State() {
-  if (memory_) munmap(memory_, bytes_);
 }
 
 std::span<const AttentionRow> Batch::rows(int layer, int window) const {

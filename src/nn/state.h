@@ -9,16 +9,15 @@
 
 namespace tealight::nn {
 
-// The keys and values of one sequence, all layers, in one anonymous mapping whose pages come into being as positions are
-// written. `length` positions hold tokens.
+// The keys and values of one sequence, all layers, in one block of the device's memory (on the CPU its pages come into being
+// as positions are written). `length` positions hold tokens.
 class State {
  public:
   struct LayerSpec {
     int kv_heads, d, dv;
   };
   // capacity: positions, rounded up to 16. Fails with Code::memory, naming the bytes.
-  State(std::span<const LayerSpec> layers, Dtype dtype, int capacity);
-  ~State();
+  State(Backend& device, std::span<const LayerSpec> layers, Dtype dtype, int capacity);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -31,8 +30,7 @@ class State {
  private:
   std::vector<KvLayer> layers_;
   int capacity_ = 0;
-  void* memory_ = nullptr;
-  size_t bytes_ = 0;
+  Tensor memory_;
 };
 
 // The rows of one forward pass: for each its token, position and sequence. Rows of one sequence are in rising positions.

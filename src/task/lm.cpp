@@ -64,7 +64,7 @@ class LmImpl final : public Lm {
 
 class SequenceImpl final : public Sequence {
  public:
-  SequenceImpl(LmImpl& lm, int capacity) : lm_(lm), state_(lm.decoder.state_layers(), lm.kv, capacity), capacity_(size_t(capacity)) {
+  SequenceImpl(LmImpl& lm, int capacity) : lm_(lm), state_(*lm.device, lm.decoder.state_layers(), lm.kv, capacity), capacity_(size_t(capacity)) {
     ids_.reserve(capacity_);
     const size_t batch = size_t(lm.options.batch);
     positions_.reserve(batch);

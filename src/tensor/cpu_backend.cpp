@@ -293,6 +293,9 @@ Family input_family(Dtype t, bool int8_activations) {
 void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const LinearSpec> ws, const Tensor* residual,
                         std::span<Tensor> ys) {
   const int T = int(x.dim(0)), K = int(x.dim(1));
+  if (K == 0)   // empty sums; kernels want at least one value
+    for (Tensor& y : ys) fill(y, 0);
+  if (T == 0 || K == 0) return;
   Tensor h = x.contiguous();
   if (n) {
     Tensor normed = Tensor::empty(*this, x.shape());
