@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Checks of the release binary, in TAP. usage: check_release.py TEALIGHT HELLO (a hello world of the same compiler and flags)"""
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "bench"))
+import startup  # noqa: E402
+
+MAX_BYTES = 4_000_000
+MAX_START = 1.5          # times the hello world
+MODELS = ["tests/data/gguf/llama.F32.gguf", "tests/data/gguf/llama_k256.Q4_K_M.gguf"]
+
+
+class Skip(Exception):
+    pass
+
+
+def check_static(binary: str, _: str) -> str:
+    """An ELF file without interpreter, dynamic section and symbol table."""
+    elf = Path(binary).read_bytes()
+    assert elf[:6] == b"\x7fELF\x02\x01", "not a 64-bit little-endian ELF file"
+    phoff, shoff = struct.unpack_from("<QQ", elf, 32)
+    phentsize, phnum, shentsize, shnum = struct.unpack_from("<4H", elf, 54)
+    segments = {struct.unpack_from("<I", elf, phoff + i * phentsize)[0] for i in range(phnum)}
+    sections = {struct.unpack_from("<I", elf, shoff + i * shentsize + 4)[0] for i in range(shnum)}
+    assert not segments & {2, 3}, "has a dynamic section or an interpreter"
+    assert not sections & {2, 6, 11}, "has a symbol table or a dynamic section"
+    return ""
+
+
+def check_size(binary: str, _: str) -> str:
+    size = os.path.getsize(binary)
+    assert size <= MAX_BYTES, f"{size} bytes, more than {MAX_BYTES}"
+    return f"{size} bytes"
+
+
+def check_startup(binary: str, hello: str) -> str:
+    """`--version` against the hello world; a busy machine gets five attempts, each on interleaved medians."""
+    for _ in range(5):
+        (base, _), (ours, _) = startup.measure([[hello], [binary, "--version"]], 200)
+        if ours <= MAX_START * base:
+            return f"{ours:.0f} us, {ours / base:.2f}x the hello world"
+    raise AssertionError(f"{ours:.0f} us, {ours / base:.2f}x the hello world's {base:.0f} us, more than {MAX_START}")
+
+
+def in_empty_root(binary: str, files: list[Path], *args: str) -> subprocess.CompletedProcess:
+    """Runs `/tealight ARGS` in a root directory that holds nothing but the binary and `files`: no /proc, no /sys, no /dev."""
+    with tempfile.TemporaryDirectory() as root:
+        shutil.copy(binary, root + "/tealight")
+        for f in files:
+            shutil.copy(f, root)
+        unshare = [] if os.geteuid() == 0 else ["unshare", "--map-root-user"]
+        chroot = shutil.which("chroot", path=os.defpath + ":/usr/sbin:/sbin")
+        command = [*unshare, chroot, root, "/tealight", *args]
+        done = subprocess.run(command, capture_output=True, timeout=60, env={})
+    if b"cannot change root" in done.stderr or b"unshare failed" in done.stderr:
+        raise Skip("may not change the root directory here")
+    return done
+
+
+def check_empty_root(binary: str, _: str) -> str:
+    done = in_empty_root(binary, [], "--version")
+    assert done.returncode == 0 and done.stdout.startswith(b"tealight "), f"--version: {done}"
+    model = next((m for m in map(ROOT.joinpath, MODELS) if m.exists()), None)
+    if not model:
+        raise Skip("--version runs; there is no model in tests/data for `logits`")
+    inside = in_empty_root(binary, [model], "logits", "/" + model.name, "--ids", "1,2,3", "--hash")
+    outside = subprocess.run([binary, "logits", model, "--ids", "1,2,3", "--hash"], capture_output=True, timeout=60)
+    assert inside.returncode == 0 and inside.stdout, f"logits: {inside}"
+    assert inside.stdout == outside.stdout, f"logits: {inside.stdout} inside, {outside.stdout} outside"
+    return ""
+
+
+def main() -> int:
+    checks = [check_static, check_size, check_startup, check_empty_root]
+    print(f"1..{len(checks)}")
+    failed = False
+    for n, check in enumerate(checks, 1):
+        name = check.__name__.removeprefix("check_")
+        try:
+            note = check(*sys.argv[1:3])
+            print(f"ok {n} - {name}" + (f": {note}" if note else ""))
+        except Skip as why:
+            print(f"ok {n} - {name} # SKIP {why}")
+        except (AssertionError, RuntimeError, subprocess.SubprocessError) as why:
+            failed = True
+            print(f"not ok {n} - {name}: {why}".replace("\n", " "))
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
