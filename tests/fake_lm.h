@@ -118,7 +118,7 @@ class FakeLm : public Lm {
  private:
   FakeTokenizer tokenizer_;
   ChatTemplate template_ = ChatTemplate::parse(
-      "{% for m in messages %}{{ '<' + m.role + '>' }}{{ m.content }}<end>{% endfor %}");
+      "{% for m in messages %}({{ m.role }}){{ m.content }}<end>{% endfor %}");
 };
 
 }  // namespace tealight

@@ -212,32 +212,47 @@ bool StdioHost::write_delta(std::string_view text) {
 }
 
 namespace {
-int wake_pipe[2] = {-1, -1};
-void wake(int) {
-  const int saved = errno;
-  [[maybe_unused]] ssize_t n = ::write(wake_pipe[1], "", 1);
-  errno = saved;
-}
-bool woken() {
-  pollfd p = {wake_pipe[0], POLLIN, 0};
-  return ::poll(&p, 1, 0) > 0;
-}
+
+// SIGTERM as a readable descriptor: a flag would be missed when the signal comes just before read(2), or to another thread.
+class Termination {
+ public:
+  Termination() {
+    if (::pipe2(pipe_, O_CLOEXEC | O_NONBLOCK) != 0) fail(Code::file, "stdio: cannot make a pipe: ", std::strerror(errno));
+    struct sigaction action = {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(SIGTERM, &action, nullptr);
+  }
+  ~Termination() {
+    ::signal(SIGTERM, SIG_DFL);
+    ::close(pipe_[0]);
+    ::close(pipe_[1]);
+  }
+  int fd() const { return pipe_[0]; }
+  bool came() const {
+    pollfd p = {pipe_[0], POLLIN, 0};
+    return ::poll(&p, 1, 0) > 0;
+  }
+
+ private:
+  static void on_signal(int) {
+    const int saved = errno;
+    [[maybe_unused]] const ssize_t n = ::write(pipe_[1], "", 1);
+    errno = saved;
+  }
+  static inline int pipe_[2] = {-1, -1};
+};
+
 }  // namespace
 
 int serve_stdio(Lm& lm, int in, int out) {
-  // A pipe, because a flag would be missed when the signal comes just before read(2), or to another thread.
-  if (wake_pipe[0] < 0 && ::pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
-    fail(Code::file, "stdio: cannot make a pipe: ", std::strerror(errno));
-  struct sigaction action = {};
-  action.sa_handler = wake;
-  action.sa_flags = SA_RESTART;
-  ::sigaction(SIGTERM, &action, nullptr);
+  const Termination termination;
   ::signal(SIGPIPE, SIG_IGN);
 
   StdioHost host(lm, [out](std::string_view line) { return write_all(out, line); });
-  LineReader reader(in, RequestLimits::max_line_bytes, wake_pipe[0]);
+  LineReader reader(in, RequestLimits::max_line_bytes, termination.fd());
   bool open = true;
-  while (open && !woken()) {
+  while (open && !termination.came()) {
     std::string_view line;
     switch (reader.next(line)) {
       case LineReader::Status::line: open = host.answer(line); break;

@@ -62,8 +62,8 @@ class StdioHost {
   bool open_ = true;
 };
 
-// Serves until the end of input, until nobody reads, or until SIGTERM (which lets the line under way end). Sets handlers
-// for SIGTERM and SIGPIPE. Returns the exit code.
+// Serves until the end of input, until nobody reads, or until SIGTERM (which lets the line under way end). Handles SIGTERM
+// meanwhile and ignores SIGPIPE from then on. One at a time. Returns the exit code.
 int serve_stdio(Lm& lm, int in, int out);
 
 }  // namespace tealight
