@@ -62,7 +62,7 @@ bool same(const char* a, const char* b) { return strcmp(a, b) == 0; }
 
 size_t act_bytes(Family family, int T, int K) { return size_t(T) * act_token_bytes(family, K); }
 
-size_t matmul_scratch_bytes(int, int) { return kFloatScratch; }
+size_t matmul_scratch_bytes(int, int) { return kScratch; }
 
 const char* isa_name(Isa isa) { return kNames[int(isa)]; }
 

@@ -54,6 +54,12 @@ constexpr float kRound = 12582912.0f;  // 1.5 * 2^23
 inline float round_even(float x) { return (x + kRound) - kRound; }
 
 inline float fma1(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+// A number as a type, for generic lambdas.
+template <int N>
+struct Count {
+  static constexpr int value = N;
+};
+
 inline int min_int(int a, int b) { return a < b ? a : b; }
 
 }  // namespace
