@@ -206,7 +206,8 @@ std::string describe_json(const Contents& c, const std::string& path) {
   w.begin_object().field("path", path).field("format", c.gguf ? "gguf" : "safetensors");
   if (c.gguf) w.field("version", c.gguf->version()).field("alignment", c.gguf->alignment());
   w.key("files").begin_array();
-  for (const auto& f : weights.files()) w.begin_object().field("path", f->path()).field("bytes", uint64_t(f->size())).end_object();
+  for (const auto& f : weights.files())
+    w.begin_object().field("path", f->path()).field("bytes", uint64_t(f->size())).end_object();
   w.end_array();
   if (c.folder) w.field("config", c.folder->config.root());
   w.key("metadata").begin_object();
@@ -220,7 +221,8 @@ std::string describe_json(const Contents& c, const std::string& path) {
     }
   if (c.safetensors)
     for (const auto& [k, v] : c.safetensors->metadata) w.field(k, v);
-  w.end_object().field("parameters", parameters(weights)).field("tensor_bytes", tensor_bytes(weights)).key("tensors").begin_array();
+  w.end_object().field("parameters", parameters(weights)).field("tensor_bytes", tensor_bytes(weights));
+  w.key("tensors").begin_array();
   for (const WeightView& t : weights.all()) {
     w.begin_object().field("name", t.name).field("type", t.type_name).key("shape").begin_array();
     for (int i = 0; i < t.rank; i++) w.value(t.shape[i]);

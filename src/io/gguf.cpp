@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 
 #include "src/base/checked.h"
 #include "src/base/error.h"
@@ -96,7 +97,8 @@ class Reader {
       if (size_ - at < 8) bad("the file ends inside string ", i, " of an array of ", count);
       uint64_t n = load<uint64_t>(data_ + at);
       at += 8;
-      if (n > size_ - at) bad("string ", i, " of an array of ", count, " has ", n, " bytes and reaches beyond the end of the file");
+      if (n > size_ - at)
+        bad("string ", i, " of an array of ", count, " has ", n, " bytes and reaches beyond the end of the file");
       at += n;
     }
     at_ = at;
@@ -193,8 +195,9 @@ struct File {
   uint64_t alignment = 32;
 };
 
-const Gguf::Entry* find_entry(const std::vector<Gguf::Entry>& entries, const std::vector<uint32_t>& by_key, std::string_view key) {
-  auto it = std::lower_bound(by_key.begin(), by_key.end(), key, [&](uint32_t i, std::string_view k) { return entries[i].key < k; });
+const Gguf::Entry* find_entry(std::span<const Gguf::Entry> entries, std::span<const uint32_t> by_key, std::string_view key) {
+  auto before = [&](uint32_t i, std::string_view k) { return entries[i].key < k; };
+  auto it = std::lower_bound(by_key.begin(), by_key.end(), key, before);
   return it != by_key.end() && entries[*it].key == key ? &entries[*it] : nullptr;
 }
 
@@ -318,14 +321,41 @@ std::string digits5(uint64_t n) {
 // PREFIX of PREFIX-0000i-of-0000n.gguf, with i = no + 1; fails when the path is not named so.
 std::string split_prefix(const std::string& path, uint64_t no, uint64_t count) {
   std::string tail = cat("-", digits5(no + 1), "-of-", digits5(count), ".gguf");
-  if (!path.ends_with(tail)) fail(Code::format, path, ": file ", no + 1, " of ", count, " of a split model; its name must end in ", tail);
+  if (!path.ends_with(tail))
+    fail(Code::format, path, ": file ", no + 1, " of ", count, " of a split model; its name must end in ", tail);
   return path.substr(0, path.size() - tail.size());
+}
+
+// All files of a split model of which `opened`, at `path`, is one: the metadata of the first, the tensors of all. `files`
+// holds the mapping of `opened`, and then those of all files in order.
+File open_split(const std::string& path, uint64_t count, File opened, std::vector<std::shared_ptr<const Mapping>>& files) {
+  if (count > 99999) fail(Code::format, path, ": split.count is ", count, "; at most 99999 files");
+  const uint64_t opened_no = uint_of(opened, "split.no").value_or(0);
+  if (opened_no >= count) fail(Code::format, path, ": split.no is ", opened_no, " with split.count ", count);
+  const std::string prefix = split_prefix(path, opened_no, count);
+  auto mapping = std::move(files[0]);
+  files.clear();
+  File all;
+  for (uint64_t i = 0; i < count; i++) {
+    std::string name = cat(prefix, "-", digits5(i + 1), "-of-", digits5(count), ".gguf");
+    files.push_back(i == opened_no ? mapping : Mapping::open(name));
+    File part = i == 0 && opened_no == 0 ? std::move(opened) : parse_file(*files[i], uint32_t(i));
+    uint64_t part_no = uint_of(part, "split.no").value_or(0), part_count = uint_of(part, "split.count").value_or(1);
+    if (part_no != i || part_count != count)
+      fail(Code::format, name, ": split.no ", part_no, " of split.count ", part_count, "; expected ", i, " of ", count);
+    if (i == 0) all = std::move(part);
+    else all.tensors.insert(all.tensors.end(), part.tensors.begin(), part.tensors.end());
+  }
+  if (auto total = uint_of(all, "split.tensors.count"); total && *total != all.tensors.size())
+    fail(Code::format, path, ": ", count, " files have ", all.tensors.size(), " tensors; split.tensors.count says ", *total);
+  return all;
 }
 
 }  // namespace
 
 std::string_view type_name(GgufType t) {
-  static constexpr std::string_view names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
+  static constexpr std::string_view names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                               "bool", "string", "array", "u64", "i64", "f64"};
   return names[size_t(t)];
 }
 
@@ -338,33 +368,10 @@ int gguf_type_number(Dtype t) {
 Gguf Gguf::open(const std::string& path) {
   auto mapping = Mapping::open(path);
   File f = parse_file(*mapping, 0);
-  const uint64_t count = uint_of(f, "split.count").value_or(1);
+  std::vector<std::shared_ptr<const Mapping>> files = {mapping};
+  if (uint64_t count = uint_of(f, "split.count").value_or(1); count > 1) f = open_split(path, count, std::move(f), files);
   Gguf g;
-  if (count > 1) {
-    if (count > 99999) fail(Code::format, path, ": split.count is ", count, "; at most 99999 files");
-    const uint64_t opened = uint_of(f, "split.no").value_or(0);
-    if (opened >= count) fail(Code::format, path, ": split.no is ", opened, " with split.count ", count);
-    const std::string prefix = split_prefix(path, opened, count);
-    std::vector<WeightView> tensors;
-    File first;
-    for (uint64_t i = 0; i < count; i++) {
-      std::string name = cat(prefix, "-", digits5(i + 1), "-of-", digits5(count), ".gguf");
-      auto m = i == opened ? mapping : Mapping::open(name);
-      File part = i == 0 && opened == 0 ? std::move(f) : parse_file(*m, uint32_t(i));
-      if (uint_of(part, "split.count").value_or(1) != count || uint_of(part, "split.no").value_or(0) != i)
-        fail(Code::format, name, ": split.no ", uint_of(part, "split.no").value_or(0), " of split.count ",
-             uint_of(part, "split.count").value_or(1), "; expected ", i, " of ", count);
-      tensors.insert(tensors.end(), part.tensors.begin(), part.tensors.end());
-      g.weights_.add_file(std::move(m));
-      if (i == 0) first = std::move(part);
-    }
-    if (auto total = uint_of(first, "split.tensors.count"); total && *total != tensors.size())
-      fail(Code::format, path, ": the ", count, " files have ", tensors.size(), " tensors; split.tensors.count says ", *total);
-    f = std::move(first);
-    f.tensors = std::move(tensors);
-  } else {
-    g.weights_.add_file(mapping);
-  }
+  for (auto& m : files) g.weights_.add_file(std::move(m));
   g.take(std::move(f.entries), std::move(f.by_key), f.version, f.alignment, f.tensors);
   return g;
 }
@@ -440,8 +447,8 @@ std::optional<std::vector<uint64_t>> Gguf::uints(std::string_view key) const {
 std::optional<std::vector<double>> Gguf::numbers(std::string_view key) const {
   GgufValue v = find(key);
   if (!v) return std::nullopt;
-  if (!is_integer(v.type) && v.type != GgufType::f32 && v.type != GgufType::f64)
-    fail(Code::format, "key ", quoted(key), ": expected numbers");
+  if (v.is_array && v.type != GgufType::f32 && v.type != GgufType::f64)
+    fail(Code::format, "key ", quoted(key), ": expected an array of floats, got one of ", type_name(v.type));
   std::vector<double> out(v.count);
   for (uint64_t i = 0; i < v.count; i++) out[i] = number_at(key, v.type, v.data + i * scalar_bytes(uint32_t(v.type)));
   return out;

@@ -54,7 +54,7 @@ class Gguf {
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string_view> string(std::string_view key) const;
   std::optional<std::vector<uint64_t>> uints(std::string_view key) const;     // array, or one number as an array of one
-  std::optional<std::vector<double>> numbers(std::string_view key) const;
+  std::optional<std::vector<double>> numbers(std::string_view key) const;     // array of floats, or one number
   std::optional<std::vector<std::string_view>> strings(std::string_view key) const;
 
  private:

@@ -48,7 +48,8 @@ HfCheckpoint HfCheckpoint::open(const std::string& path) {
   c.generation_config = read_json_if_there(folder + "generation_config.json", kMaxConfigBytes);
   c.tokenizer_config = read_json_if_there(folder + "tokenizer_config.json", kMaxTokenizerConfigBytes);
   if (file_exists(folder + "tokenizer.json")) c.tokenizer_json_path = folder + "tokenizer.json";
-  if (file_exists(folder + "chat_template.jinja")) c.chat_template = read_text_file(folder + "chat_template.jinja", kMaxTemplateBytes);
+  const std::string jinja = folder + "chat_template.jinja";
+  if (file_exists(jinja)) c.chat_template = read_text_file(jinja, kMaxTemplateBytes);
   else c.chat_template = template_of(c.tokenizer_config["chat_template"], folder + "tokenizer_config.json");
   c.weights = whole                          ? open_weights(folder)
               : path.ends_with(".index.json") ? Safetensors::open_index(path).weights

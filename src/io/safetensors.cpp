@@ -113,7 +113,8 @@ Safetensors Safetensors::parse(std::shared_ptr<const Mapping> file) {
     fail(Code::format, path, ": the header of ", header_bytes, " bytes reaches beyond the end of the file");
   const uint64_t data_begin = 8 + header_bytes;
   auto header = std::make_shared<JsonDoc>(JsonDoc::parse(file->text().substr(8, header_bytes), path + ": header"));
-  if (!header->root().is_object()) fail(Code::format, path, ": the header is ", kind_name(header->root().kind()), ", not an object");
+  if (!header->root().is_object())
+    fail(Code::format, path, ": the header is ", kind_name(header->root().kind()), ", not an object");
   check_unique(header->root(), path);
 
   Safetensors s;
@@ -122,7 +123,8 @@ Safetensors Safetensors::parse(std::shared_ptr<const Mapping> file) {
     if (name == kMetadata) {
       if (!v.is_object()) fail(Code::format, path, ": ", kMetadata, ": expected an object, got ", kind_name(v.kind()));
       check_unique(v, cat(path, ": ", kMetadata));
-      for (auto [k, text] : v.members()) s.metadata.emplace_back(k, text.string(cat(path, ": ", kMetadata, ": ", quoted(k))));
+      for (auto [k, text] : v.members())
+        s.metadata.emplace_back(k, text.string(cat(path, ": ", kMetadata, ": ", quoted(k))));
     } else {
       tensors.push_back(read_tensor(name, v, cat(path, ": tensor ", quoted(name))));
     }
