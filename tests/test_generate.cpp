@@ -3,7 +3,7 @@
 #include <csignal>
 
 #include "src/task/generate.h"
-#include "tests/count_allocations.h"
+#include "tests/alloc_count.h"
 #include "tests/fake_lm.h"
 
 using namespace tealight;
@@ -286,8 +286,8 @@ TEST_CASE("generate: a token costs no allocation") {
   q.max_tokens = 800;
   size_t at_first = 0, at_last = 0, pieces = 0;
   g.generate(q, [&](std::string_view) {
-    at_last = allocations;
-    if (++pieces == 10) at_first = allocations;
+    at_last = g_allocated_bytes;
+    if (++pieces == 10) at_first = g_allocated_bytes;
     return true;
   });
   CHECK(pieces > 700);

@@ -7,7 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/nn/sampler.h"
-#include "tests/count_allocations.h"
+#include "tests/alloc_count.h"
 
 using namespace tealight;
 
@@ -279,8 +279,8 @@ TEST_CASE("sampler: nothing is allocated after the start") {
                       .frequency_penalty = 0.1, .presence_penalty = 0.1, .logit_bias = {{1, 2.0}}, .seed = 4, .top_logprobs = 20};
     Sampler s(o, logits.size(), true);
     const std::vector<TokenId> masked = {7};
-    const size_t before = allocations;
+    const size_t before = g_allocated_bytes;
     for (int i = 0; i < 100; i++) s.sample(logits, masked);
-    CHECK(allocations == before);
+    CHECK(g_allocated_bytes == before);
   }
 }

@@ -88,7 +88,8 @@ int talk(Conversation& conversation) {
       warn("the message is longer than ", RequestLimits::max_line_bytes, " bytes and was dropped");
       continue;
     }
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.find_first_not_of(" \t") == line.npos) continue;
     try {
       bool open = true;
       conversation.say(line, [&](std::string_view text) { return open = write_all(1, text); });

@@ -22,22 +22,30 @@ uint64_t next_random(uint64_t& state) {
 // Uniform in [0, 1), 53 bits.
 double next_uniform(uint64_t& state) { return double(next_random(state) >> 11) * 0x1p-53; }
 
-}  // namespace
-
-double portable_exp(double x) {
-  if (!(x >= -700)) return 0;
+// portable_exp without branches, so that the compiler can compute several at a time (the same bits).
+inline double exp_nonpositive(double x0) {
+  const double x = x0 >= -700 ? x0 : -700;
   // x = n ln 2 + r with |r| <= ln 2 / 2; adding 1.5 * 2^52 rounds to a whole number and leaves it in the low bits.
   const double shifted = x * 0x1.71547652b82fep0 + 0x1.8p52;
   const double n = shifted - 0x1.8p52;
   const double r = (x - n * kLn2High) - n * kLn2Low;
   // The Taylor polynomial of degree 13: its remainder is below 5e-18.
-  constexpr double c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
-                          1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5,
-                          1.0,              1.0};
-  double p = c[0];
-  for (int i = 1; i < 14; i++) p = p * r + c[i];
-  return std::bit_cast<double>(std::bit_cast<uint64_t>(p) + (std::bit_cast<uint64_t>(shifted) << 52));
+  double p = 1.0 / 6227020800;
+  for (double c : {1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24,
+                   1.0 / 6, 0.5, 1.0, 1.0})
+    p = p * r + c;
+  const double y = std::bit_cast<double>(std::bit_cast<uint64_t>(p) + (std::bit_cast<uint64_t>(shifted) << 52));
+  return x0 >= -700 ? y : 0;
 }
+
+constexpr size_t kBlock = 64;
+void exp_block(double (&x)[kBlock]) {
+  for (double& v : x) v = exp_nonpositive(v);
+}
+
+}  // namespace
+
+double portable_exp(double x) { return exp_nonpositive(x); }
 
 double portable_log(double x) {
   // x = m 2^n with m in [sqrt(1/2), sqrt(2)); log m = 2 artanh((m - 1) / (m + 1)), whose series is cut at s^21.
@@ -78,8 +86,9 @@ TokenId Sampler::sample(std::span<const float> logits, std::span<const TokenId> 
   if (o_.temperature > 0) {
     if (o_.top_k > 0) gather_top_k();
     else gather();
+    if (o_.typical_p < 1 || o_.top_p < 1) weigh(1);
     if (o_.typical_p < 1) keep_typical();
-    if (o_.top_p < 1) keep_mass(o_.top_p);
+    if (o_.top_p < 1) keep_top_p();
     if (o_.min_p > 0) keep_min_p();
     chosen = draw();
   }
@@ -125,7 +134,7 @@ TokenId Sampler::best_token() const {
 void Sampler::gather() {
   size_t n = 0;
   for (size_t i = 0; i < vocab_; i++)
-    if (double l = logit(i); l > -kInfinity) pool_[n++] = {l, TokenId(i)};
+    if (double l = logit(i); l > -kInfinity) pool_[n++] = {l, 0, TokenId(i)};
   left_ = {pool_.data(), n};
 }
 
@@ -134,7 +143,7 @@ void Sampler::gather_top_k() {
   const auto begin = pool_.begin();
   size_t n = 0;
   for (size_t i = 0; i < vocab_; i++) {
-    const Candidate c{logit(i), TokenId(i)};
+    const Candidate c{logit(i), 0, TokenId(i)};
     if (n < pool_.size()) {
       if (c.key == -kInfinity) continue;
       pool_[n++] = c;
@@ -151,24 +160,40 @@ void Sampler::gather_top_k() {
 
 double Sampler::best_left() const {
   double best = -kInfinity;
-  for (const Candidate& c : left_) best = std::max(best, logit(size_t(c.id)));
+  for (const Candidate& c : left_) best = std::max(best, c.key);
   return best;
 }
 
-// Keeps candidates in falling order of their keys until their share of the probability reaches `mass`; the one that
-// reaches it is kept too, so at least one is. Top-p (Holtzman et al. 2020, section 3.1) where keys are logits.
-void Sampler::keep_mass(double mass) {
+double Sampler::total_left() const {
+  double total = 0;
+  for (const Candidate& c : left_) total += c.weight;
+  return total;
+}
+
+// weight = exp((logit - best) / temperature)
+void Sampler::weigh(double temperature) {
   const double best = best_left();
-  double total = 0, sum = 0;
-  for (const Candidate& c : left_) total += portable_exp(logit(size_t(c.id)) - best);
+  for (size_t i = 0; i < left_.size(); i += kBlock) {
+    const size_t n = std::min(kBlock, left_.size() - i);
+    double x[kBlock] = {};
+    for (size_t j = 0; j < n; j++) x[j] = (left_[i + j].key - best) / temperature;
+    exp_block(x);
+    for (size_t j = 0; j < n; j++) left_[i + j].weight = x[j];
+  }
+}
+
+// Keeps candidates in falling order of their keys until their share of the weight reaches `mass`; the one that reaches it
+// is kept too, so at least one is.
+void Sampler::keep_mass(double mass) {
+  const double enough = mass * total_left();
   const auto worse = [](const Candidate& a, const Candidate& b) { return better(b, a); };
   std::make_heap(left_.begin(), left_.end(), worse);
+  double sum = 0;
   auto end = left_.end();
   while (end != left_.begin()) {  // the best of the rest moves to the end of the heap
     std::pop_heap(left_.begin(), end, worse);
-    --end;
-    sum += portable_exp(logit(size_t(end->id)) - best);
-    if (sum >= mass * total) break;
+    sum += (--end)->weight;
+    if (sum >= enough) break;
   }
   left_ = {end, left_.end()};
 }
@@ -176,17 +201,25 @@ void Sampler::keep_mass(double mass) {
 // Locally typical sampling (Meister et al. 2022, section 4): orders by the distance of a token's surprise -log p from the
 // entropy.
 void Sampler::keep_typical() {
-  const double best = best_left();
-  double total = 0, entropy = 0;
-  for (const Candidate& c : left_) total += portable_exp(c.key - best);
-  const double log_total = best + portable_log(total);
-  for (const Candidate& c : left_) entropy -= portable_exp(c.key - best) / total * (c.key - log_total);
+  const double best = best_left(), total = total_left(), log_total = best + portable_log(total);
+  double entropy = 0;
+  for (const Candidate& c : left_) entropy -= c.weight / total * (c.key - log_total);
   for (Candidate& c : left_) {
     const double distance = (log_total - c.key) - entropy;
     c.key = distance < 0 ? distance : -distance;
   }
   keep_mass(o_.typical_p);
   for (Candidate& c : left_) c.key = logit(size_t(c.id));
+}
+
+// Nucleus sampling (Holtzman et al. 2020, section 3.1). The many tokens that are too unlikely to matter are dropped first:
+// all n below (1 - p) / n of the probability have less than 1 - p together, so the better ones have p.
+void Sampler::keep_top_p() {
+  const double least = (1 - o_.top_p) * total_left() / double(left_.size());
+  const double total = total_left();
+  const auto end = std::remove_if(left_.begin(), left_.end(), [&](const Candidate& c) { return c.weight < least; });
+  left_ = {left_.begin(), end};
+  keep_mass(o_.top_p * total / total_left());
 }
 
 // Min-p (Nguyen et al. 2024, section 3): p >= min_p * p_max.
@@ -197,22 +230,26 @@ void Sampler::keep_min_p() {
 }
 
 TokenId Sampler::draw() {
-  const double best = best_left();
-  const auto weight = [&](const Candidate& c) { return portable_exp((c.key - best) / o_.temperature); };
-  double total = 0, sum = 0;
-  for (const Candidate& c : left_) total += weight(c);
-  const double point = next_uniform(state_) * total;
+  weigh(o_.temperature);
+  const double point = next_uniform(state_) * total_left();
+  double sum = 0;
   for (const Candidate& c : left_) {
-    sum += weight(c);
+    sum += c.weight;
     if (point < sum) return c.id;
   }
-  return left_.back().id;  // not reached: point < total, and sum ends at total
+  return left_.back().id;  // not reached: point is below the total, where the sum ends
 }
 
 void Sampler::log_probabilities(TokenId chosen) {
   double best = -kInfinity, total = 0;
   for (size_t i = 0; i < vocab_; i++) best = std::max(best, double(raw_[i]));
-  for (size_t i = 0; i < vocab_; i++) total += portable_exp(double(raw_[i]) - best);
+  for (size_t i = 0; i < vocab_; i += kBlock) {
+    const size_t n = std::min(kBlock, vocab_ - i);
+    double x[kBlock] = {};
+    for (size_t j = 0; j < n; j++) x[j] = double(raw_[i + j]) - best;
+    exp_block(x);
+    for (size_t j = 0; j < n; j++) total += x[j];
+  }
   const double log_total = best + portable_log(total);
   logprobs_.assign(1, TokenLogprob{chosen, double(raw_[chosen]) - log_total});
   const size_t n = 1 + size_t(o_.top_logprobs);

@@ -55,7 +55,8 @@ class Sampler {
 
  private:
   struct Candidate {
-    double key;    // a logit, or what the present step orders by
+    double key;      // the logit, or what the present step orders by
+    double weight;   // proportional to the probability
     TokenId id;
   };
   static bool better(const Candidate& a, const Candidate& b) { return a.key > b.key || (a.key == b.key && a.id < b.id); }
@@ -63,13 +64,16 @@ class Sampler {
   TokenId best_token() const;
   void gather();
   void gather_top_k();
+  double best_left() const;
+  double total_left() const;
+  void weigh(double temperature);
   void keep_mass(double mass);
   void keep_typical();
+  void keep_top_p();
   void keep_min_p();
   TokenId draw();
   void log_probabilities(TokenId chosen);
   double logit(size_t id) const { return adjusted_.empty() ? double(raw_[id]) : adjusted_[id]; }
-  double best_left() const;
 
   SamplingOptions o_;
   size_t vocab_;
@@ -83,7 +87,7 @@ class Sampler {
   uint64_t state_;
 };
 
-// exp(x) for x <= 0 and log(x) for x > 0, to within a few units in the last place, by the same additions and
+// exp(x) for x <= 0 and log(x) for normal x > 0, to within a few units in the last place, by the same additions and
 // multiplications everywhere. exp gives 0 below -700.
 double portable_exp(double x);
 double portable_log(double x);

@@ -171,6 +171,7 @@ void Generator::decode(const GenerateRequest& request, std::span<const float> lo
   result.logprobs.reserve(expected * logprobs);
   ids_.reserve(ids_.size() + expected);
   StreamDecoder decoder(tokenizer);
+  if (!request.chat) decoder.push(ids_.back());  // the answer goes on in the prompt's text: a leading space of it counts
   StopMatcher matcher(request.stop);
   bool heard = true;
   const auto emit = [&](std::string_view text) {
