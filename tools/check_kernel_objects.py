@@ -14,7 +14,7 @@ import sys
 FOR_ISA = re.compile(r"avx|amx|neon|i8mm|wasm")
 SYMBOL = re.compile(r"(.*?):\s*[0-9a-f]*\s+(\S) (.+)$")
 CALLS = re.compile(r"(mem(cpy|set|move)|_GLOBAL_OFFSET_TABLE_)$")
-CPP_LIBRARY = re.compile(r"_ZNK?S[tsab]|_ZS[tsab]|_ZNK?St3__1|_Zn[wa]|_Zd[la]|__cxa_|__gxx_")
+CPP_LIBRARY = re.compile(r"_ZNK?S[tsab]|_ZS[tsab]|_ZNK?St3__1|_Zn[wa]|_Zd[la]|__cxa_(?!guard_)|__gxx_")
 
 
 def output(*command: str) -> str:

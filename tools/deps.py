@@ -2,8 +2,8 @@
 """Fill subprojects/ from package registries, for machines that cannot reach the wrap files' own addresses.
 
 Each file is compared with a pinned SHA-256 digest of the release that the wrap file names, so both ways
-give the same sources. A subproject folder that is already there is left alone.
-usage: deps.py [--check]    --check: does nothing, exits 0 when nothing is missing
+give the same sources. A subproject folder that is already there is left alone but for our build files in it.
+usage: deps.py [--check]    --check: exits 1 when a folder is missing, gets none
 """
 import hashlib
 import os
@@ -31,10 +31,20 @@ def digest(folder: Path) -> str:
     return h.hexdigest()
 
 
+def refresh_overlays() -> None:
+    """Copies our build files again over subprojects that were made from an older state of them."""
+    for name, (folder, *_) in CRATES.items():
+        for ours in (SUB / "packagefiles" / name).iterdir():
+            there = SUB / folder / ours.name
+            if there.parent.exists() and (not there.exists() or there.read_bytes() != ours.read_bytes()):
+                shutil.copy(ours, there)
+
+
 def main() -> int:
+    refresh_overlays()
     todo = {n: c for n, c in CRATES.items() if not (SUB / c[0] / "meson.build").exists()}
     if not todo or "--check" in sys.argv:
-        return len(todo)
+        return bool(todo)
     if not shutil.which("cargo"):
         sys.exit("deps: no cargo here; let meson download the wraps, or: apt-get install cargo-web")
     with tempfile.TemporaryDirectory() as t:
