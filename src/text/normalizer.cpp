@@ -36,6 +36,17 @@ std::string lowered(std::string_view s) {
   return out;
 }
 
+// The first character of each one's canonical decomposition; marks that stand alone go.
+std::string bases(std::string_view s) {
+  std::string out;
+  each_char(s, [&](uint32_t c, std::string_view bytes) {
+    const std::string d = c < 128 ? std::string(bytes) : normalize(bytes, NormalForm::nfd);
+    const Utf8Char first = utf8_at(d, 0);
+    if (c < 128 || !in_categories(first.c, category_mask("M"))) out.append(d, 0, first.bytes);
+  });
+  return out;
+}
+
 std::string run_step(const NormalForms& n, std::string s) { return normalize(s, n.form); }
 std::string run_step(const Lowercase&, std::string s) { return lowered(s); }
 std::string run_step(const StripAccents&, std::string s) { return without(s, category_mask("M")); }
@@ -107,7 +118,8 @@ std::string run_step(const BertCleanup& b, std::string s) {
       out += bytes;
     }
   });
-  if (b.strip_accents) out = without(normalize(out, NormalForm::nfd), bit(Category::mn));
+  if (b.strip_accents && b.bases_only) out = bases(out);
+  else if (b.strip_accents) out = without(normalize(out, NormalForm::nfd), bit(Category::mn));
   return b.lowercase ? lowered(out) : out;
 }
 

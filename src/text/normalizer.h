@@ -42,7 +42,10 @@ struct Replace {
   std::shared_ptr<const Regex> regex;
   std::string with;
 };
-struct BertCleanup { bool clean, ideographs, strip_accents, lowercase; };
+struct BertCleanup {
+  bool clean, ideographs, strip_accents, lowercase;
+  bool bases_only = false;                // of a decomposition only the first character stays, as GGUF's readers have it
+};
 // SentencePiece on a GGUF's terms: rules, then spaces.
 struct SentencePieceRules {
   std::shared_ptr<const CharsMap> rules;  // may be null

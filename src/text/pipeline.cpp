@@ -46,7 +46,10 @@ void PipelineTokenizer::read_frame() {
 }
 
 const AddedTokens& PipelineTokenizer::added() const {
-  std::call_once(once_, [this] { added_ = std::make_unique<AddedTokens>(list_added(), normalizer); });
+  std::call_once(once_, [this] {
+    if (late_pre_tokenizer) pre_tokenizer = late_pre_tokenizer();
+    added_ = std::make_unique<AddedTokens>(list_added(), normalizer);
+  });
   return *added_;
 }
 

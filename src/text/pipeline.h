@@ -26,11 +26,13 @@ class PipelineTokenizer : public Tokenizer {
  public:
   std::shared_ptr<Vocab> vocab;
   Normalizer normalizer;
-  PreTokenizer pre_tokenizer;
+  mutable PreTokenizer pre_tokenizer;
   std::unique_ptr<TokenModel> model;
   TokenDecoder decoder;
   Frame frame;
-  std::function<std::vector<AddedToken>()> list_added;   // called once, when text is first encoded
+  // Called once, when text is first encoded.
+  std::function<std::vector<AddedToken>()> list_added;
+  std::function<PreTokenizer()> late_pre_tokenizer;      // may be empty: then pre_tokenizer holds
   bool bytes_all_or_none = false;                        // a run of byte tokens that is not UTF-8 is lost as a whole
 
   // Sets bos, eos, adds_bos and adds_eos from the frame; to be called when it is complete.
