@@ -146,27 +146,13 @@ void PipelineTokenizer::append_bytes(std::string& out, TokenId id, bool first, b
 }
 
 std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
-  const bool byte_tokens = decoder.step<ByteFallback>();
   std::string out;
   bool first = true;
-  size_t run = SIZE_MAX;                       // where the current run of byte tokens began
-  auto end_run = [&] {
-    if (run != SIZE_MAX && bytes_all_or_none && !utf8_valid(std::string_view(out).substr(run))) {
-      const size_t lost = out.size() - run;
-      out.resize(run);
-      for (size_t i = 0; i < lost; i++) out += "\xef\xbf\xbd";
-    }
-    run = SIZE_MAX;
-  };
   for (TokenId id : ids) {
     if (!vocab->contains(id) || (skip_special && vocab->special(id))) continue;
-    const bool is_byte = byte_tokens && byte_of_piece(vocab->piece(id)) >= 0;
-    if (!is_byte) end_run();
-    else if (run == SIZE_MAX) run = out.size();
     append_bytes(out, id, first, skip_special);
     first = false;
   }
-  end_run();
   if (decoder.step<EndOfWord>() && out.ends_with(' ')) out.pop_back();
   if (utf8_valid(out)) return out;
   std::string valid;

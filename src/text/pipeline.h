@@ -33,7 +33,6 @@ class PipelineTokenizer : public Tokenizer {
   // Called once, when text is first encoded.
   std::function<std::vector<AddedToken>()> list_added;
   std::function<PreTokenizer()> late_pre_tokenizer;      // may be empty: then pre_tokenizer holds
-  bool bytes_all_or_none = false;                        // a run of byte tokens that is not UTF-8 is lost as a whole
 
   // Sets bos, eos, adds_bos and adds_eos from the frame; to be called when it is complete.
   void read_frame();

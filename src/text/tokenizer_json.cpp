@@ -24,7 +24,7 @@ class Loader {
     out_->normalizer = Normalizer::from_json(root_["normalizer"]);
     out_->pre_tokenizer = PreTokenizer::from_json(root_["pre_tokenizer"]);
     out_->decoder = TokenDecoder::from_json(root_["decoder"]);
-    out_->bytes_all_or_none = out_->bad_bytes_singly = out_->decoder.step<ByteFallback>();
+    out_->bad_bytes_singly = out_->decoder.step<ByteFallback>();
     build_model();
     read_post_processor(root_["post_processor"], 0);
     out_->list_added = [tokens = added_] { return tokens; };
