@@ -1,16 +1,20 @@
-// Where tests find their data: tests/data, else the folder of external fixtures beside the repository.
+// Where the tests' data lies: copies of generated files in tests/data, the rest in a folder beside the repository.
 #pragma once
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
-#include "src/base/mapping.h"
+#include <unistd.h>
 
-// The path of a fixture, "" when it is in neither place.
+// The path of a file or folder of the fixtures: tests/data/REL, or REL in $TEALIGHT_FIXTURES (by default
+// ../shared/fixtures); "" where it is in neither.
 inline std::string fixture(std::string_view relative) {
-  const char* folder = std::getenv("TEALIGHT_FIXTURES");
-  for (std::string path : {"tests/data/" + std::string(relative), std::string(folder ? folder : "../shared/fixtures") + "/" + std::string(relative)})
-    if (tealight::file_exists(path) || tealight::is_directory(path)) return path;
+  const char* external = std::getenv("TEALIGHT_FIXTURES");
+  for (const std::string& root : {std::string("tests/data"), std::string(external ? external : "../shared/fixtures")}) {
+    std::string path = root + "/" + std::string(relative);
+    if (::access(path.c_str(), R_OK) == 0) return path;
+  }
   return "";
 }
+
 inline bool have_fixture(std::string_view relative) { return !fixture(relative).empty(); }
