@@ -8,6 +8,7 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/base/mapping.h"
 #include "src/text/chat_template.h"
 #include "tests/fixtures.h"
 
@@ -54,7 +55,7 @@ std::string variables_of(Json conversation) {
 }  // namespace
 
 TEST_CASE("real templates render byte for byte" * doctest::skip(!have_fixture("templates/conversations.json"))) {
-  const std::string folder = fixture("templates");
+  const std::string conversations_path = fixture("templates/conversations.json"), folder = conversations_path.substr(0, conversations_path.rfind('/'));
   const JsonDoc conversations = JsonDoc::parse(read_text_file(folder + "/conversations.json", 1 << 20), "conversations");
   std::vector<std::string> names;
   DIR* dir = opendir(folder.c_str());
@@ -158,4 +159,30 @@ TEST_CASE("template errors say where") {
   CHECK(error_of("{{ raise_exception('Exactly this!\n') }}") == "Exactly this!\n");
   CHECK(error_of("{{ [].append(1) }}") == "line 1: access to attribute 'append' of 'list' object is unsafe.");
   CHECK(error_of("\xff") == "the template is not valid UTF-8");
+}
+
+TEST_CASE("every construct renders as Jinja does") {
+  const std::string text = read_text_file("tests/data/templates/vectors.json", 4 << 20);
+  const JsonDoc vectors = JsonDoc::parse(text, "vectors.json");
+  size_t n = 0;
+  for (Json c : vectors["cases"].elements()) {
+    const std::string_view source = c["template"].string("template");
+    CAPTURE(source);
+    std::string got, error;
+    try {
+      got = ChatTemplate::parse(source).render(vectors["variables"], kNow);
+    } catch (const Error& e) {
+      error = e.message;
+      CHECK(e.code == Code::template_);
+    }
+    if (Json want = c["text"]) {
+      CHECK(error == "");
+      CHECK(got == want.string("text"));
+    } else {
+      CHECK(error != "");
+      if (Json message = c["raises"]) CHECK(error == message.string("raises"));
+    }
+    n++;
+  }
+  CHECK(n > 1000);
 }

@@ -7,7 +7,7 @@
 namespace tealight {
 
 struct ChatTemplate::Impl {
-  jinja::Block body;
+  jinja::Template tree;
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -39,7 +39,7 @@ jinja::Value messages_value(jinja::Runtime& rt, Json messages) {
   return jinja::Value(jinja::Type::list, new jinja::List(rt, std::move(out)), true);
 }
 
-jinja::Text render_text(const jinja::Block& body, Json variables, std::string_view now, const ChatTemplate::Limits& limits) {
+jinja::Text render_text(const jinja::Template& tree, Json variables, std::string_view now, const ChatTemplate::Limits& limits) {
   jinja::Runtime rt(limits);
   rt.now = now;
   if (variables && !variables.is_object()) rt.error("the variables are ", kind_name(variables.kind()), ", expected an object");
@@ -47,18 +47,18 @@ jinja::Text render_text(const jinja::Block& body, Json variables, std::string_vi
   // bos_token and the like are named by the model, not by a user: special tokens in them are meant.
   for (auto [key, value] : variables.members())
     globals.dict().set(rt.text(key, false), key == "messages" && value.is_array() ? messages_value(rt, value) : rt.from_json(value, !key.ends_with("_token")));
-  return jinja::render(rt, body, globals);
+  return jinja::render(rt, tree, globals);
 }
 
 }  // namespace
 
 std::string ChatTemplate::render(Json variables, std::string_view now, const Limits& limits) const {
-  return render_text(impl_->body, variables, now, limits).take();
+  return render_text(impl_->tree, variables, now, limits).take();
 }
 
 std::vector<RenderedPart> ChatTemplate::render_parts(Json variables, std::string_view now, const Limits& limits) const {
   std::vector<RenderedPart> parts;
-  render_text(impl_->body, variables, now, limits).each_part([&](std::string_view text, bool user) {
+  render_text(impl_->tree, variables, now, limits).each_part([&](std::string_view text, bool user) {
     parts.push_back({std::string(text), !user});
   });
   return parts;

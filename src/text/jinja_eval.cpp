@@ -19,6 +19,9 @@ struct Frame : Object {
       if (n == name) return void(value = std::move(v));
     names.emplace_back(name, std::move(v));
   }
+  void hide(const std::vector<std::string_view>& hidden) {
+    for (std::string_view name : hidden) names.emplace_back(name, Value());
+  }
   const Value* find(std::string_view name) const {
     for (const Frame* f = this; f; f = f->parent.get())
       for (auto& [n, value] : f->names)
@@ -42,10 +45,12 @@ class Interpreter {
  public:
   Interpreter(Runtime& r, const Value& globals) : rt(r), globals_(globals) {}
 
-  Text run(const Block& body) {
+  Text run(const Template& t) {
     Text out;
     out_ = &out;
-    execute(body, Ref<Frame>(new Frame(rt, {})));
+    Ref<Frame> scope(new Frame(rt, {}));
+    scope->hide(t.hidden);
+    execute(t.body, scope);
     return out;
   }
 
@@ -117,6 +122,7 @@ class Interpreter {
 
   [[gnu::noinline]] Flow scoped_block(const Node& n, Scope scope) {
     Ref<Frame> inner(new Frame(rt, scope));
+    if (n.kind != Kind::call_block) inner->hide(n.hidden[0]);
     Flow flow = Flow::on;
     const auto body = [&] { return capture([&] { flow = execute(n.blocks[0], inner); }); };
     switch (n.kind) {
@@ -191,12 +197,15 @@ class Interpreter {
     while (loop->advance()) {
       if (!inner || inner->refs > 1) inner = Ref<Frame>(new Frame(rt, scope));   // a macro may have kept it
       inner->names.clear();
+      inner->hide(n.hidden[0]);
       inner->set("loop", self);
       assign(*n.kids[0], loop->current, inner);
       if (execute(n.blocks[0], inner) == Flow::break_) return Flow::on;
     }
-    if (loop->index0 < 0 && n.blocks.size() > 1) return execute(n.blocks[1], Ref<Frame>(new Frame(rt, scope)));
-    return Flow::on;
+    if (loop->index0 >= 0 || n.blocks.size() < 2) return Flow::on;
+    inner = Ref<Frame>(new Frame(rt, scope));
+    inner->hide(n.hidden[1]);
+    return execute(n.blocks[1], inner);
   }
 
   // --- expressions ---
@@ -245,7 +254,7 @@ class Interpreter {
   }
 
   [[gnu::noinline]] Value name(const std::string& s, Scope scope) {
-    if (const Value* v = scope->find(s)) return *v;
+    if (const Value* v = scope->find(s)) return v->is_undefined() && !v->object() ? rt.undefined(cat("'", s, "' is undefined")) : *v;
     if (const Value* v = globals_.dict().find(s)) return *v;
     if (Builtin f = find_global(s)) return Value(Type::function, new Function(rt, "function", f, Value()));
     return rt.undefined(cat("'", s, "' is undefined"));
@@ -397,6 +406,7 @@ class Interpreter {
       frame->set("caller", caller && !caller->is_none() ? *caller : rt.undefined("No caller defined"));
     }
     extra_arguments(n, *frame, args, used);
+    frame->hide(n.hidden[0]);
     return capture([&] { execute(n.blocks[0], frame); });
   }
   static bool frame_has(const Frame& f, std::string_view name) {
@@ -428,6 +438,6 @@ class Interpreter {
 
 }  // namespace
 
-Text render(Runtime& rt, const Block& body, const Value& globals) { return Interpreter(rt, globals).run(body); }
+Text render(Runtime& rt, const Template& t, const Value& globals) { return Interpreter(rt, globals).run(t); }
 
 }  // namespace tealight::jinja

@@ -5,6 +5,6 @@
 namespace tealight::jinja {
 
 // The rendered text. `globals` is a dict of variables. Errors: Code::template_.
-Text render(Runtime& rt, const Block& body, const Value& globals);
+Text render(Runtime& rt, const Template& t, const Value& globals);
 
 }  // namespace tealight::jinja

@@ -619,10 +619,12 @@ struct Parser {
 
 }  // namespace
 
-Block parse_template(std::string_view source) {
+Template parse_template(std::string_view source) {
   if (!valid_utf8(source)) fail(Code::template_, "the template is not valid UTF-8");
   if (source.size() > (size_t(1) << 30)) fail(Code::template_, "the template has ", source.size(), " bytes, more than 1 GiB");
-  return Parser(tokenize(source)).run();
+  Template t{Parser(tokenize(source)).run(), {}};
+  t.hidden = hide_names(t.body);
+  return t;
 }
 
 }  // namespace tealight::jinja

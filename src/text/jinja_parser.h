@@ -66,10 +66,19 @@ struct Node {
   std::vector<uint8_t> ops;
   std::vector<std::string> names;
   std::vector<Block> blocks;
+  std::vector<std::vector<std::string_view>> hidden;   // for each block that is a scope: names that are undefined at its start
 };
 inline constexpr uint8_t kUsesCaller = 1, kUsesKwargs = 2, kUsesVarargs = 4;
 
+struct Template {
+  Block body;
+  std::vector<std::string_view> hidden;   // as Node::hidden
+};
+
 // Errors: Code::template_ with line and column. Nesting is limited, also that of the tree that comes out.
-Block parse_template(std::string_view source);
+Template parse_template(std::string_view source);
+
+// Fills Node::hidden below a template's body and returns the body's own.
+std::vector<std::string_view> hide_names(Block& body);
 
 }  // namespace tealight::jinja

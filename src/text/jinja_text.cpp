@@ -102,10 +102,14 @@ bool is_title(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
 
 void append_cased(std::string& out, char32_t c, Case to) {
   const auto i = utf8proc_int32_t(c);
-  if (c == 0xdf && to != Case::lower) {  // the sharp s has no single capital (Unicode's SpecialCasing)
-    out += to == Case::upper ? "SS" : to == Case::title ? "Ss" : "ss";
-    return;
-  }
+  // Characters that become several (the more common ones of Unicode's SpecialCasing).
+  static constexpr struct { char32_t c; std::string_view upper, title, fold; } several[] = {
+      {0xdf, "SS", "Ss", "ss"},    {0x149, "\xca\xbcN", "\xca\xbcN", "\xca\xbcn"}, {0xfb00, "FF", "Ff", "ff"}, {0xfb01, "FI", "Fi", "fi"},
+      {0xfb02, "FL", "Fl", "fl"},  {0xfb03, "FFI", "Ffi", "ffi"}, {0xfb04, "FFL", "Ffl", "ffl"}, {0xfb05, "ST", "St", "st"},
+      {0xfb06, "ST", "St", "st"}};
+  if (to != Case::lower)
+    for (auto& s : several)
+      if (s.c == c) return void(out += to == Case::upper ? s.upper : to == Case::title ? s.title : s.fold);
   switch (to) {
     case Case::upper: return append_char(out, char32_t(utf8proc_toupper(i)));
     case Case::title: return append_char(out, char32_t(utf8proc_totitle(i)));
