@@ -12,6 +12,26 @@ namespace tealight::models {
 void load_experts(const Source& s, nn::Moe& m, int64_t layer, int64_t experts, int64_t ff, int64_t model, Activation act,
                   std::string_view module, std::array<std::string_view, 3> projections);
 
+nn::Decoder load_falcon(const Source& s);
+nn::Decoder load_gemma(const Source& s);
+nn::Decoder load_gemma2(const Source& s);
+nn::Decoder load_gemma3(const Source& s);
+nn::Decoder load_glm(const Source& s);
+nn::Decoder load_glm4(const Source& s);
+nn::Decoder load_gpt2(const Source& s);
+nn::Decoder load_gpt_bigcode(const Source& s);
+nn::Decoder load_gpt_neox(const Source& s);
+nn::Decoder load_granite(const Source& s);
 nn::Decoder load_llama(const Source& s);
+nn::Decoder load_olmo2(const Source& s);
+nn::Decoder load_phi(const Source& s);
+nn::Decoder load_phi3(const Source& s);
+nn::Decoder load_qwen2(const Source& s);
+nn::Decoder load_qwen2_moe(const Source& s);
+nn::Decoder load_qwen3(const Source& s);
+nn::Decoder load_qwen3_moe(const Source& s);
+nn::Decoder load_smollm3(const Source& s);
+nn::Decoder load_stablelm(const Source& s);
+nn::Decoder load_starcoder2(const Source& s);
 
 }  // namespace tealight::models

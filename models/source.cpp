@@ -81,31 +81,37 @@ bool Source::boolean(std::string_view g, std::string_view h, bool otherwise) con
   return v ? v.boolean(cat("config.json: ", h)) : otherwise;
 }
 
-Dims Source::dims() const {
+Dims Source::dims(const Dims& otherwise) const {
   auto within = [&](const char* what, int64_t v, int64_t limit) {
     if (v <= 0 || v > limit) fail(Code::model, what, " is ", v, ", which is not between 1 and ", limit);
     return v;
   };
   // GPT-2 and its kin call the same numbers n_embd, n_layer, ...
-  auto either = [&](const char* h, const char* old) { return gguf_ || lookup(h) || !lookup(old) ? h : old; };
+  auto value = [&](const char* g, const char* h, const char* old, int64_t missing) {
+    const char* k = gguf_ || lookup(h) || !lookup(old) ? h : old;
+    return missing ? integer(g, k, missing) : integer(g, k);
+  };
   Dims d;
-  d.model = within("the embedding length", integer("embedding_length", either("hidden_size", "n_embd")), kMaxWidth);
-  d.layers = within("the number of layers", integer("block_count", either("num_hidden_layers", "n_layer")), kMaxLayers);
-  d.heads = within("the number of heads", integer("attention.head_count", either("num_attention_heads", "n_head")), kMaxHeads);
-  d.kv_heads = within("the number of K/V heads", integer("attention.head_count_kv", "num_key_value_heads", d.heads), kMaxHeads);
+  d.model = within("the embedding length", value("embedding_length", "hidden_size", "n_embd", otherwise.model), kMaxWidth);
+  d.layers = within("the number of layers", value("block_count", "num_hidden_layers", "n_layer", otherwise.layers), kMaxLayers);
+  d.heads = within("the number of heads", value("attention.head_count", "num_attention_heads", "n_head", otherwise.heads), kMaxHeads);
+  d.kv_heads = within("the number of K/V heads",
+                      integer("attention.head_count_kv", "num_key_value_heads", otherwise.kv_heads ? otherwise.kv_heads : d.heads), kMaxHeads);
   if (d.heads % d.kv_heads) fail(Code::model, d.heads, " heads are not a multiple of ", d.kv_heads, " K/V heads");
-  const int64_t key_length = integer("attention.key_length", "head_dim", 0);
+  const int64_t key_length = integer("attention.key_length", "head_dim", gguf_ ? 0 : otherwise.head);
   if (!key_length && d.model % d.heads) fail(Code::model, "an embedding length of ", d.model, " is not a multiple of ", d.heads, " heads");
   d.head = within("the head size", key_length ? key_length : d.model / d.heads, kMaxHead);
   if (gguf_ && integer("attention.value_length", "", d.head) != d.head) fail(Code::unsupported, "keys and values of different sizes");
-  d.ff = within("the feed-forward length", integer("feed_forward_length", either("intermediate_size", "n_inner"), 4 * d.model), kMaxWidth);
-  d.context = within("the context length", integer("context_length", either("max_position_embeddings", "n_positions"), 2048), int64_t(1) << 31);
+  d.ff = within("the feed-forward length", value("feed_forward_length", "intermediate_size", "n_inner", otherwise.ff ? otherwise.ff : 4 * d.model),
+                kMaxWidth);
+  d.context = within("the context length", value("context_length", "max_position_embeddings", "n_positions", otherwise.context ? otherwise.context : 2048),
+                     int64_t(1) << 31);
   if (gguf_) {
     const WeightView* e = weights().find("token_embd.weight");
     if (!e || e->rank != 2) fail(Code::model, "tensor token_embd.weight is missing or no matrix");
     d.vocab = within("the vocabulary", int64_t(e->shape[0]), kMaxVocab);
   } else {
-    d.vocab = within("config.json: vocab_size", integer("", "vocab_size"), kMaxVocab);
+    d.vocab = within("config.json: vocab_size", value("", "vocab_size", "", otherwise.vocab), kMaxVocab);
   }
   return d;
 }
@@ -124,7 +130,10 @@ const WeightView* Source::find(const Name& n, std::string_view suffix) const {
   // Checkpoints of bare models leave out the outermost module ("model.", "transformer.").
   if (size_t dot = base.find('.'); dot != base.npos)
     if (const WeightView* v = weights().find(cat(std::string_view(base).substr(dot + 1), suffix))) return v;
-  return weights().find(cat("language_model.", base, suffix));
+  // Those of models that also see have it around the text model, or inside of the outermost one.
+  if (const WeightView* v = weights().find(cat("language_model.", base, suffix))) return v;
+  if (base.starts_with("model.")) return weights().find(cat("model.language_model.", std::string_view(base).substr(6), suffix));
+  return nullptr;
 }
 
 const WeightView& Source::need(const Name& n, std::string_view suffix) const {
@@ -145,6 +154,7 @@ Tensor Source::as_tensor(const WeightView& v) const {
 
 Tensor Source::matrix(const Name& n, int64_t rows, int64_t cols) const {
   const WeightView& v = need(n, ".weight");
+  if (v.rank == 1 && rows == 1 && int64_t(v.shape[0]) == cols && info(v.dtype).family != Family::none) return as_tensor(v).reshape({1, cols});
   if (v.rank != 2 || int64_t(v.shape[0]) != rows || int64_t(v.shape[1]) != cols)
     fail(Code::model, "tensor ", v.name, " is ", shape_text(v), ", expected [", rows, ", ", cols, "]");
   if (info(v.dtype).family == Family::none) fail(Code::model, "tensor ", v.name, " is ", name(v.dtype), ", which cannot be multiplied");
@@ -171,6 +181,14 @@ Tensor Source::vector(const Name& n, std::string_view suffix, int64_t size) cons
 nn::Linear Source::linear(const Name& n, int64_t out, int64_t in) const {
   nn::Linear l;
   l.w = matrix(n, out, in);
+  if (has(n, ".bias")) l.b = vector(n, ".bias", out);
+  return l;
+}
+
+nn::Linear Source::linear_transposed(const Name& n, int64_t out, int64_t in) const {
+  if (gguf_) return linear(n, out, in);
+  nn::Linear l;
+  l.w = matrix(n, in, out).transpose(0, 1);
   if (has(n, ".bias")) l.b = vector(n, ".bias", out);
   return l;
 }
@@ -204,16 +222,21 @@ Json Source::rope_parameters(std::string_view layer_type) const {
   return p.is_object() ? p : lookup("rope_scaling");   // the older key, with the base beside it
 }
 
+double Source::rope_base(double otherwise) const {
+  const Json theta = rope_parameters("full_attention")["rope_theta"];
+  const double base = gguf_   ? number("rope.freq_base", "", otherwise)
+                      : theta ? theta.number("config.json: rope_theta")
+                              : number("", lookup("rope_theta") ? "rope_theta" : "rotary_emb_base", otherwise);
+  if (!(base > 0) || !std::isfinite(base)) fail(Code::model, "a rope base of ", base);
+  return base;
+}
+
 nn::Rope Source::rope(int64_t rotated, int64_t head, bool neox, double default_base) const {
   if (rotated <= 0 || rotated % 2 || rotated > head) fail(Code::model, "rope over ", rotated, " of ", head, " values");
-  Json p = rope_parameters("full_attention");
-  double base = gguf_ ? number("rope.freq_base", "", default_base)
-                      : p["rope_theta"] ? p["rope_theta"].number("config.json: rope_theta")
-                                        : number("", lookup("rope_theta") ? "rope_theta" : "rotary_emb_base", default_base);
-  if (!(base > 0) || !std::isfinite(base)) fail(Code::model, "a rope base of ", base);
+  const double base = rope_base(default_base);
   nn::Rope r = nn::Rope::plain(int(rotated), base, neox);
   if (gguf_) scale_rope_gguf(r, base);
-  else scale_rope(r, base, p);
+  else scale_rope(r, base, rope_parameters("full_attention"));
   return r;
 }
 
@@ -291,6 +314,35 @@ void Source::scale_rope_gguf(nn::Rope& r, double base) const {
   }
 }
 
+int64_t Source::rotated(int64_t head, double part) const {
+  if (gguf_) return integer("rope.dimension_count", "", head);
+  const Json p = rope_parameters("full_attention")["partial_rotary_factor"];
+  part = p ? p.number("config.json: partial_rotary_factor")
+           : number("", lookup("rotary_pct") ? "rotary_pct" : "partial_rotary_factor", part);
+  if (!(part > 0 && part <= 1)) fail(Code::model, "config.json: a partial_rotary_factor of ", part);
+  return int64_t(double(head) * part);
+}
+
+int Source::window(int64_t layer, int64_t size, int64_t pattern) const {
+  if (size < 0 || size > INT32_MAX) fail(Code::model, "a sliding window of ", size);
+  if (Json types = gguf_ ? Json() : lookup("layer_types"); types.is_array()) {
+    const std::string_view t = types[size_t(layer)].string(cat("config.json: layer_types[", layer, "]"));
+    if (t == "full_attention") return 0;
+    if (t != "sliding_attention") fail(Code::unsupported, "config.json: layer type ", quoted(t));
+    if (!size) fail(Code::model, "config.json: layer ", layer, " slides, but sliding_window is missing");
+    return int(size);
+  }
+  if (gguf_) {
+    if (GgufValue v = gguf_->find(key("attention.sliding_window_pattern")); v.is_array) {   // one flag a layer
+      if (v.type != GgufType::boolean || uint64_t(layer) >= v.count)
+        fail(Code::model, "key ", key("attention.sliding_window_pattern"), " is no array with a flag for layer ", layer);
+      return v.data[layer] != std::byte(0) ? int(size) : 0;
+    }
+  }
+  pattern = integer("attention.sliding_window_pattern", lookup("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern", pattern);
+  return pattern > 0 && (layer + 1) % pattern == 0 ? 0 : int(size);
+}
+
 Activation Source::activation(std::string_view default_name) const {
   std::string_view a = default_name;
   for (std::string_view k : {"hidden_activation", "hidden_act", "activation_function", "activation"})
@@ -319,14 +371,40 @@ void Source::embedding_and_head(nn::Decoder& d, const Dims& dims, std::string_vi
   d.context = int(dims.context);
 }
 
-nn::SelfAttention self_attention(const Source& s, const Dims& d, int64_t layer) {
+namespace {
+
+nn::SelfAttention attention_of(const Dims& d) {
   nn::SelfAttention a;
   a.spec = {int(d.heads), int(d.kv_heads), int(d.head), int(d.head), float(1 / std::sqrt(double(d.head))), 0};
+  a.rope = 0;
+  return a;
+}
+
+}  // namespace
+
+nn::SelfAttention self_attention(const Source& s, const Dims& d, int64_t layer, std::string_view hf_out) {
+  nn::Linear out = s.linear(s.at(layer, "attn_output", hf_out), d.model, d.heads * d.head);
+  if (Name qkv{s.at(layer, "attn_qkv", "").gguf, ""}; s.gguf() && s.has(qkv))
+    return fused_attention(d, s.linear(qkv, qkv_rows(d), d.model), false, std::move(out));
+  nn::SelfAttention a = attention_of(d);
   a.q = s.linear(s.at(layer, "attn_q", "self_attn.q_proj"), d.heads * d.head, d.model);
   a.k = s.linear(s.at(layer, "attn_k", "self_attn.k_proj"), d.kv_heads * d.head, d.model);
   a.v = s.linear(s.at(layer, "attn_v", "self_attn.v_proj"), d.kv_heads * d.head, d.model);
-  a.out = s.linear(s.at(layer, "attn_output", "self_attn.o_proj"), d.model, d.heads * d.head);
-  a.rope = 0;
+  a.out = std::move(out);
+  return a;
+}
+
+nn::SelfAttention fused_attention(const Dims& d, const nn::Linear& qkv, bool grouped, nn::Linear out) {
+  nn::SelfAttention a = attention_of(d);
+  a.out = std::move(out);
+  const int64_t q = d.heads * d.head, kv = d.kv_heads * d.head;
+  if (grouped) {
+    a.grouped = qkv;
+  } else {
+    a.q = Source::rows(qkv, 0, q);
+    a.k = Source::rows(qkv, q, q + kv);
+    a.v = Source::rows(qkv, q + kv, q + 2 * kv);
+  }
   return a;
 }
 
@@ -335,6 +413,24 @@ nn::Mlp gated_mlp(const Source& s, const Dims& d, int64_t layer, Activation act)
   m.gate = s.linear(s.at(layer, "ffn_gate", "mlp.gate_proj"), d.ff, d.model);
   m.up = s.linear(s.at(layer, "ffn_up", "mlp.up_proj"), d.ff, d.model);
   m.down = s.linear(s.at(layer, "ffn_down", "mlp.down_proj"), d.model, d.ff);
+  m.act = act;
+  return m;
+}
+
+nn::Mlp fused_mlp(const Source& s, const Dims& d, int64_t layer, Activation act) {
+  const nn::Linear both = s.linear(s.at(layer, "ffn_up", "mlp.gate_up_proj"), 2 * d.ff, d.model);
+  nn::Mlp m;
+  m.gate = Source::rows(both, 0, d.ff);
+  m.up = Source::rows(both, d.ff, 2 * d.ff);
+  m.down = s.linear(s.at(layer, "ffn_down", "mlp.down_proj"), d.model, d.ff);
+  m.act = act;
+  return m;
+}
+
+nn::Mlp plain_mlp(const Source& s, const Dims& d, int64_t layer, Activation act, std::string_view hf_up, std::string_view hf_down) {
+  nn::Mlp m;
+  m.up = s.linear(s.at(layer, "ffn_up", hf_up), d.ff, d.model);
+  m.down = s.linear(s.at(layer, "ffn_down", hf_down), d.model, d.ff);
   m.act = act;
   return m;
 }

@@ -39,7 +39,8 @@ class Source {
   bool boolean(std::string_view g, std::string_view h, bool otherwise) const;
   Json config() const { return config_; }                            // Hugging Face; missing for GGUF
 
-  Dims dims() const;
+  // `otherwise`: what a config that lacks a number means by it (0: the number must be there).
+  Dims dims(const Dims& otherwise = {}) const;
 
   // The names of a layer's weight: "blk.L." + g and layers() + "L." + h.
   Name at(int64_t layer, std::string_view g, std::string_view h) const;
@@ -53,13 +54,22 @@ class Source {
   nn::Linear linear(const Name& n, int64_t out, int64_t in) const;   // with its bias where the file has one
   nn::Norm rms_norm(const Name& n, int64_t size, double eps, float offset = 0) const;
   nn::Norm layer_norm(const Name& n, int64_t size, double eps) const;                // bias optional
+  // A layer that Hugging Face stores as [in, out] (GPT-2's Conv1D) and GGUF as [out, in].
+  nn::Linear linear_transposed(const Name& n, int64_t out, int64_t in) const;
   // Rows begin..end of a linear layer (matrix and bias): a view.
   static nn::Linear rows(const nn::Linear& l, int64_t begin, int64_t end);
 
   // The rotation that the file describes for its (global) layers: base and scaling. `rotated` values of a head turn.
   nn::Rope rope(int64_t rotated, int64_t head, bool neox, double default_base = 10000) const;
+  double rope_base(double otherwise = 10000) const;
+  // How many values of a head turn: a stated count, or a stated part of the head, or `part` of it.
+  int64_t rotated(int64_t head, double part = 1) const;
   // Hugging Face's parameters of one kind of layer ("full_attention", "sliding_attention"), or of all layers ("").
   Json rope_parameters(std::string_view layer_type) const;
+
+  // The window of one layer: `size`, or 0 where the layer sees everything. layer_types says which; else every n-th layer sees
+  // everything, n being the file's sliding_window_pattern or `pattern` (0: none does).
+  int window(int64_t layer, int64_t size, int64_t pattern) const;
 
   Activation activation(std::string_view default_name) const;        // hidden_act and its like; GGUF files have the default
 
@@ -85,10 +95,19 @@ class Source {
 };
 
 // The standard parts, for the architectures that have them in the usual names.
-// q_proj, k_proj, v_proj, o_proj with optional biases; `rope` indexes the decoder's ropes.
-nn::SelfAttention self_attention(const Source& s, const Dims& d, int64_t layer);
+// q_proj, k_proj, v_proj and the output projection, with optional biases, turned by the decoder's first rope. GGUF files may
+// have the first three as one matrix.
+nn::SelfAttention self_attention(const Source& s, const Dims& d, int64_t layer, std::string_view hf_out = "self_attn.o_proj");
+// The same from one matrix: all queries, all keys, all values, or (grouped) group by group as SelfAttention::grouped.
+nn::SelfAttention fused_attention(const Dims& d, const nn::Linear& qkv, bool grouped, nn::Linear out);
+// Rows of a fused q, k, v matrix.
+inline int64_t qkv_rows(const Dims& d) { return (d.heads + 2 * d.kv_heads) * d.head; }
 // gate_proj, up_proj, down_proj.
 nn::Mlp gated_mlp(const Source& s, const Dims& d, int64_t layer, Activation act);
+// The gate's rows and then the up projection's in one matrix, down_proj.
+nn::Mlp fused_mlp(const Source& s, const Dims& d, int64_t layer, Activation act);
+// Two layers without a gate.
+nn::Mlp plain_mlp(const Source& s, const Dims& d, int64_t layer, Activation act, std::string_view hf_up, std::string_view hf_down);
 
 // One architecture: how GGUF files and configs call it, and what fills a Decoder from a source.
 struct Architecture {

@@ -30,6 +30,11 @@ Qkv project(const SelfAttention& a, const NormSpec* norm, const Tensor& x) {
 }
 
 Tensor head_norm(const Norm& norm, const Tensor& x, bool per_head) {
+  if (norm.w && norm.w.rank() == 2) {                // one weight a head
+    Norm bare = norm;
+    bare.w = Tensor();
+    return mul(bare(x), norm.w);
+  }
   return per_head ? norm(x) : norm(x.reshape({x.dim(0), x.dim(1) * x.dim(2)})).reshape(x.shape());
 }
 

@@ -44,7 +44,7 @@ struct SelfAttention {
   // Or all three in one matrix whose rows go group by group: for each K/V head its query heads, its key, its value.
   Linear grouped;
   Linear out;
-  Norm q_norm, k_norm;                               // before the rotation
+  Norm q_norm, k_norm;                               // before the rotation; a weight [heads, d] has a row for each head
   bool norm_per_head = true;                         // over d, else over all heads together
   float clamp = 0;                                   // > 0: q, k, v are clipped to +- this (OLMo, DBRX)
   void each(auto&& f) const {
