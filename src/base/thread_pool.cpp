@@ -128,19 +128,23 @@ std::string_view read_small(const char* path, char* buf, size_t size) {
   return {buf, size_t(n)};
 }
 
-// CPUs that a cgroup's quota pays for, rounded down; 0 when there is no quota. Version 2 is looked for in this process's
-// own group first, then at the root of the mount (a container sees its own group there).
-int quota_cpus() {
-  char path[512], buf[512], self[400];
+}  // namespace
+
+int quota_cpus(const char* root) {
+  char path[1024], buf[512], self[400];
   long long quota = 0, period = 0;
-  std::string_view groups = read_small("/proc/self/cgroup", self, sizeof self);
+  auto read = [&](const char* file, char* to, size_t size) {
+    std::snprintf(path, sizeof path, "%s%s", root, file);
+    return read_small(path, to, size);
+  };
+  std::string_view groups = read("/proc/self/cgroup", self, sizeof self);
   if (size_t at = groups.find("0::"); at != groups.npos && (at == 0 || groups[at - 1] == '\n')) {
     std::string_view own = groups.substr(at + 3);
     own = own.substr(0, own.find('\n'));
     // Walk from the own group up to the root: the smallest quota counts.
     int best = 0;
     for (;;) {
-      std::snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/cpu.max", int(own.size()), own.data());
+      std::snprintf(path, sizeof path, "%s/sys/fs/cgroup%.*s/cpu.max", root, int(own.size()), own.data());
       if (std::sscanf(read_small(path, buf, sizeof buf).empty() ? "" : buf, "%lld %lld", &quota, &period) == 2 && period > 0) {
         int n = int(std::max(1LL, quota / period));
         best = best ? std::min(best, n) : n;
@@ -150,19 +154,17 @@ int quota_cpus() {
     }
     if (best) return best;
   }
-  if (!read_small("/sys/fs/cgroup/cpu.max", buf, sizeof buf).empty() && std::sscanf(buf, "%lld %lld", &quota, &period) == 2 && period > 0)
+  if (!read("/sys/fs/cgroup/cpu.max", buf, sizeof buf).empty() && std::sscanf(buf, "%lld %lld", &quota, &period) == 2 && period > 0)
     return int(std::max(1LL, quota / period));
-  if (!read_small("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", buf, sizeof buf).empty() && std::sscanf(buf, "%lld", &quota) == 1 && quota > 0 &&
-      !read_small("/sys/fs/cgroup/cpu/cpu.cfs_period_us", buf, sizeof buf).empty() && std::sscanf(buf, "%lld", &period) == 1 && period > 0)
+  if (!read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", buf, sizeof buf).empty() && std::sscanf(buf, "%lld", &quota) == 1 && quota > 0 &&
+      !read("/sys/fs/cgroup/cpu/cpu.cfs_period_us", buf, sizeof buf).empty() && std::sscanf(buf, "%lld", &period) == 1 && period > 0)
     return int(std::max(1LL, quota / period));
   return 0;
 }
 
-}  // namespace
-
 int default_threads() {
   int n = affinity_cpus();
-  if (int q = quota_cpus()) n = std::min(n, q);
+  if (int q = quota_cpus("")) n = std::min(n, q);
   if (const char* mb = std::getenv("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")) {
     long v = std::strtol(mb, nullptr, 10);
     if (v > 0) n = std::min(n, std::max(1, int((v + 1769 / 2) / 1769)));

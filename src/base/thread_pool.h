@@ -49,4 +49,9 @@ class ThreadPool {
 // on AWS Lambda the memory size / 1769 MB (nearest); at least one. What cannot be read is ignored.
 int default_threads();
 
+// CPUs that a cgroup's quota pays for, rounded down but at least one; 0 where there is no quota. Version 2 is looked for in the
+// process's own group and those above it, then at the root of the mount (a container sees its own group there), then version
+// 1. `root` stands before /proc and /sys ("": the machine's own).
+int quota_cpus(const char* root);
+
 }  // namespace tealight

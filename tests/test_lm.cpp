@@ -1,0 +1,182 @@
+// The loaded language model: the same bits whatever the threads, the batches and the instruction set; sequences and their errors.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "src/base/error.h"
+#include "src/base/hash.h"
+#include "src/io/gguf.h"
+#include "src/task/lm.h"
+#include "tests/fixtures.h"
+
+using namespace tealight;
+
+namespace {
+
+std::vector<TokenId> some_ids(size_t n) {
+  std::vector<TokenId> ids;
+  for (size_t i = 0; i < n; i++) ids.push_back(TokenId(5 + (i * 37 + i * i * 11) % 370));
+  return ids;
+}
+
+uint64_t logits_hash(const std::string& path, const LoadOptions& options, const std::vector<TokenId>& ids, size_t first_part = 0) {
+  auto lm = Lm::load(path, options);
+  auto sequence = lm->start(ids.size());
+  Hasher hash;
+  auto add = [](void* h, size_t, std::span<const float> l) { static_cast<Hasher*>(h)->update(l.data(), l.size_bytes()); };
+  if (first_part) sequence->eval_all({ids.data(), first_part}, add, &hash);
+  sequence->eval_all({ids.data() + first_part, ids.size() - first_part}, add, &hash);
+  return hash.digest();
+}
+
+// The instruction set of this run is forced from outside; the portable one is the yardstick.
+struct ForcedIsa {
+  std::string before;
+  bool had;
+  explicit ForcedIsa(const char* word) {
+    const char* b = std::getenv("TEALIGHT_ISA");
+    had = b != nullptr;
+    if (b) before = b;
+    setenv("TEALIGHT_ISA", word, 1);
+  }
+  ~ForcedIsa() {
+    if (had) setenv("TEALIGHT_ISA", before.c_str(), 1);
+    else unsetenv("TEALIGHT_ISA");
+  }
+};
+
+std::string error_of(auto f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.message;
+  }
+  return "";
+}
+
+const char* const kModels[] = {"gguf/llama.Q8_0.gguf",        "gguf/llama.Q4_0.gguf",       "gguf/llama.Q5_0.gguf",
+                               "gguf/llama.IQ4_NL.gguf",      "gguf/llama_k256.Q4_K_M.gguf", "gguf/gpt2.Q5_1.gguf",
+                               "gguf/qwen3_moe.Q4_0.gguf",    "gguf/mixtral.Q8_0.gguf",      "gguf/gemma3_text.Q8_0.gguf",
+                               "gguf/granite.F32.gguf",       "gguf/llama_k256.Q2_K.gguf",   "gguf/llama_k256.Q3_K_M.gguf",
+                               "gguf/llama_k256.Q5_K_M.gguf", "gguf/llama_k256.Q6_K.gguf",   "gguf/llama_k256.IQ4_XS.gguf",
+                               "gguf/llama.Q4_1.gguf",        "gguf/llama.F16.gguf",         "gguf/llama.BF16.gguf"};
+
+}  // namespace
+
+TEST_CASE("lm: the same bits for every instruction set, thread count and batch") {
+  int tested = 0;
+  const std::vector<TokenId> ids = some_ids(21);
+  for (const char* name : kModels) {
+    const std::string path = fixture(name);
+    if (path.empty()) continue;
+    CAPTURE(name);
+    tested++;
+    uint64_t expected;
+    {
+      ForcedIsa ref("ref");
+      expected = logits_hash(path, {.threads = 1}, ids);
+    }
+    for (int threads : {1, 2, 3})
+      for (int batch : {1, 7, 512}) CHECK(logits_hash(path, {.threads = threads, .batch = batch}, ids) == expected);
+    CHECK(logits_hash(path, {.threads = 2}, ids, 5) == expected);   // in two calls
+  }
+  CHECK(tested >= 8);
+}
+
+TEST_CASE("lm: a sequence goes back and on, and gives the same bits") {
+  auto lm = Lm::load(fixture("gguf/llama.Q8_0.gguf"), {.threads = 1, .batch = 4});
+  const std::vector<TokenId> ids = some_ids(20);
+  auto fresh = lm->start(32);
+  const std::span<const float> a = fresh->eval(ids);
+  const std::vector<float> expected(a.begin(), a.end());
+  auto other = lm->start(32);
+  other->eval(some_ids(29));
+  other->rewind(0);
+  other->eval({ids.data(), 12});
+  other->eval(std::vector<TokenId>{7, 8, 9});
+  CHECK(other->position() == 15);
+  other->rewind(12);
+  const std::span<const float> b = other->eval({ids.data() + 12, 8});
+  CHECK(std::memcmp(expected.data(), b.data(), b.size_bytes()) == 0);
+}
+
+TEST_CASE("lm: what a sequence refuses leaves it as it was") {
+  auto lm = Lm::load(fixture("gguf/llama.Q8_0.gguf"), {.threads = 1});
+  auto s = lm->start(8);
+  s->eval(some_ids(6));
+  CHECK(error_of([&] { s->eval(some_ids(3)); }).find("its context holds 8") != std::string::npos);
+  CHECK(error_of([&] { s->eval(std::vector<TokenId>{1, 99999}); }).find("99999") != std::string::npos);
+  CHECK(error_of([&] { s->eval(std::vector<TokenId>{-1}); }).find("-1") != std::string::npos);
+  CHECK(!error_of([&] { s->eval({}); }).empty());
+  CHECK(s->position() == 6);
+  s->eval(some_ids(2));
+  CHECK(s->position() == 8);
+}
+
+TEST_CASE("lm: a model that needs more memory than there is says so with both numbers") {
+  const std::string e = error_of([] { Lm::load(fixture("gguf/llama.Q8_0.gguf"), {.threads = 1, .ctx = 2'000'000'000}); });
+  CHECK(e.find("needs") != std::string::npos);
+  CHECK(e.find("there are") != std::string::npos);
+  CHECK(!error_of([] { Lm::load(fixture("gguf/llama.Q8_0.gguf"), {.threads = 1})->start(2'000'000'000); }).empty());
+}
+
+TEST_CASE("lm: long rope factors begin to hold for the whole sequence when it grows past the original length") {
+  const std::string path = fixture("models/phi3_longrope");
+  REQUIRE(!path.empty());
+  auto lm = Lm::load(path, {.threads = 1});
+  const std::vector<TokenId> ids = some_ids(40);   // the original length is 32
+  auto at_once = lm->start(64), grown = lm->start(64);
+  const std::span<const float> a = at_once->eval(ids);
+  const std::vector<float> expected(a.begin(), a.end());
+  std::span<const float> b;
+  for (TokenId id : ids) b = grown->eval({&id, 1});
+  CHECK(std::memcmp(expected.data(), b.data(), b.size_bytes()) == 0);
+  grown->rewind(10);                               // and back: the short ones hold again
+  b = grown->eval({ids.data() + 10, 10});
+  const std::vector<float> short_again(b.begin(), b.end());
+  auto fresh = lm->start(64);
+  const std::span<const float> c = fresh->eval({ids.data(), 20});
+  CHECK(std::memcmp(short_again.data(), c.data(), c.size_bytes()) == 0);
+}
+
+TEST_CASE("lm: two sequences of one model do not see each other") {
+  auto lm = Lm::load(fixture("gguf/qwen3_moe.Q4_0.gguf"), {.threads = 2});
+  const std::vector<TokenId> ids = some_ids(12);
+  auto alone = lm->start(16);
+  std::span<const float> l = alone->eval(ids);
+  const std::vector<float> expected(l.begin(), l.end());
+  auto a = lm->start(16), b = lm->start(16);
+  for (size_t i = 0; i < ids.size(); i++) {
+    TokenId other = TokenId(300 - TokenId(i));
+    b->eval({&other, 1});
+    l = a->eval({&ids[i], 1});
+  }
+  CHECK(std::memcmp(expected.data(), l.data(), l.size_bytes()) == 0);
+}
+
+TEST_CASE("lm: a damaged value in the weights is an error of the request, not of the process") {
+  // All activations become NaN: the file's output norm is made of NaN by its eps being fine and its weights infinite.
+  std::string bytes(Mapping::open(fixture("gguf/llama.Q8_0.gguf"))->text());
+  const Gguf file = Gguf::parse(Mapping::from_bytes(bytes));
+  const WeightView* w = file.weights().find("blk.0.attn_norm.weight");
+  REQUIRE(w);
+  REQUIRE(w->dtype == Dtype::f32);
+  const float nan = NAN;
+  std::memcpy(bytes.data() + w->offset, &nan, 4);
+  char path[] = "/tmp/tealight_test_XXXXXX";
+  const int fd = mkstemp(path);
+  REQUIRE(fd >= 0);
+  REQUIRE(write(fd, bytes.data(), bytes.size()) == ssize_t(bytes.size()));
+  close(fd);
+  auto lm = Lm::load(path, {.threads = 1});
+  auto s = lm->start(8);
+  CHECK(error_of([&] { s->eval(some_ids(3)); }).find("not finite") != std::string::npos);
+  CHECK(s->position() == 0);
+  unlink(path);
+}
