@@ -18,9 +18,15 @@ struct GgufValue {
   uint64_t count = 1;                 // elements of an array
   const std::byte* data = nullptr;    // first byte of the payload (little-endian, unaligned)
   uint64_t bytes = 0;                 // payload size
+  // A string's payload is its characters; that of an array of strings has each string's length (8 bytes) before it.
 
   explicit operator bool() const { return data != nullptr; }
 };
+
+std::string_view type_name(GgufType t);   // "u8", "string", ...
+
+// The number that GGUF gives to an element type; -1 for a type that it cannot store.
+int gguf_type_number(Dtype t);
 
 class Gguf {
  public:
@@ -48,11 +54,15 @@ class Gguf {
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string_view> string(std::string_view key) const;
   std::optional<std::vector<uint64_t>> uints(std::string_view key) const;     // array, or one number as an array of one
-  std::optional<std::vector<double>> numbers(std::string_view key) const;
+  std::optional<std::vector<double>> numbers(std::string_view key) const;     // array of floats, or one number
   std::optional<std::vector<std::string_view>> strings(std::string_view key) const;
 
  private:
-  std::vector<Entry> entries_;
+  void take(std::vector<Entry> entries, std::vector<uint32_t> by_key, uint32_t version, uint64_t alignment,
+            std::span<const WeightView> tensors);
+
+  std::vector<Entry> entries_;         // in file order
+  std::vector<uint32_t> by_key_;       // indices of entries_, sorted by key
   uint32_t version_ = 0;
   uint64_t alignment_ = 32;
   WeightSet weights_;

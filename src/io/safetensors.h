@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "src/io/output_file.h"
 #include "src/io/weights.h"
 
 namespace tealight {
@@ -29,13 +30,11 @@ class SafetensorsWriter {
   };
   SafetensorsWriter(const std::string& path, const std::vector<Declared>& tensors,
                     const std::vector<std::pair<std::string, std::string>>& metadata = {});
-  ~SafetensorsWriter();
-  void write(const void* data, size_t bytes);
+  void write(const void* data, size_t bytes);                  // Code::file when the disk refuses
   void finish();                                               // checks that all declared bytes were written
 
  private:
-  std::string path_, tmp_;
-  int fd_ = -1;
+  OutputFile file_;
   uint64_t left_ = 0;
 };
 

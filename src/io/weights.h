@@ -12,19 +12,26 @@
 
 namespace tealight {
 
-// One tensor in a file. The shape is row-major (outermost dimension first, as in PyTorch) in every format.
+// One tensor in a file. The shape is row-major (outermost dimension first, as in PyTorch) in every format. `data` has no
+// alignment: a safetensors body may begin anywhere, so floats are read with memcpy or unaligned loads.
 struct WeightView {
+  static constexpr int kMaxRank = 8;
   std::string_view name;
   Dtype dtype = Dtype::f32;
   bool computable = true;      // false: a type that the format knows and we do not; using it is an error that names the tensor
   uint32_t file_type = 0;      // the format's own type number (GGUF), for messages
+  std::string_view type_name;  // the format's own name of the type, also where it is not computable
   int rank = 0;
-  uint64_t shape[4] = {1, 1, 1, 1};
+  uint64_t shape[kMaxRank] = {1, 1, 1, 1, 1, 1, 1, 1};   // ones from `rank` on
   const std::byte* data = nullptr;
   uint64_t bytes = 0;
   uint64_t offset = 0;         // in its file
   uint32_t file = 0;           // index of its file
-  uint64_t elements() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
+  uint64_t elements() const {
+    uint64_t n = 1;
+    for (uint64_t d : shape) n *= d;
+    return n;
+  }
 };
 
 // The tensors of one model: all shards of a split file or of a sharded checkpoint. Look-up by name is a flat hash table.

@@ -18,6 +18,12 @@ struct RenderedPart {
   bool from_template;
 };
 
+struct ChatTemplateLimits {
+  uint64_t max_steps = 20'000'000;        // evaluated nodes and loop iterations
+  uint64_t max_output_bytes = 64 << 20;   // also bounds every intermediate string
+  int max_depth = 200;
+};
+
 class ChatTemplate {
  public:
   // Errors: Code::template_ with line and column.
@@ -26,11 +32,7 @@ class ChatTemplate {
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  struct Limits {
-    uint64_t max_steps = 20'000'000;      // evaluated nodes and loop iterations
-    uint64_t max_output_bytes = 64 << 20; // also bounds every intermediate string
-    int max_depth = 200;
-  };
+  using Limits = ChatTemplateLimits;
   // Renders with the members of `variables` (an object) as the global names. `now` is "YYYY-MM-DD hh:mm:ss" for
   // strftime_now, empty for the system's clock. Errors: Code::template_ (raise_exception: exactly its message).
   std::string render(Json variables, std::string_view now = {}, const Limits& limits = Limits()) const;

@@ -51,8 +51,14 @@ class Tokenizer {
   std::optional<TokenId> bos, eos, pad, unk;
   std::vector<TokenId> end_tokens;                         // all that the file names: eos, eot, eom, ...
   bool adds_bos = false, adds_eos = false;                 // what encode() with add_special does
+  bool bad_bytes_singly = false;                           // decoding writes a U+FFFD for each bad byte (SentencePiece), not for
+                                                           // each ill-formed stretch (byte-level)
   std::string chat_template;                               // from the same file; empty when there is none
 };
+
+// The ids of a prompt: what the tokenizer frames a text with is left out where the parts have written it already, so that
+// there is exactly one BOS if the model wants one. What a template writes is never taken away.
+std::vector<TokenId> encode_prompt(const Tokenizer& t, std::span<const TextPart> parts);
 
 // Turns a stream of ids into text that never ends in half a character: bytes are held until the character is complete.
 class StreamDecoder {

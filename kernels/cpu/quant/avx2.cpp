@@ -1,0 +1,141 @@
+// Integer products with vpmaddubsw: pairs of u8 * s8 in 16-bit lanes, saturating, so sums of pairs are only kept there
+// while they cannot pass 32767: 8 results for codes < 16, 4 below 32, 2 below 64, 1 for signed bytes.
+#include "kernels/cpu/vec/avx2.h"
+#include "kernels/cpu/quant/round_avx2.h"
+#include "kernels/cpu/quant/quantize.h"
+
+namespace tealight::kernels {
+namespace {
+
+struct Panel;
+template <class Type>
+void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int T, float* y, size_t ldy, int rows, bool first);
+
+inline __m256i dot_add(__m256i acc, __m256i u, __m256i s) {
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1)));
+}
+inline __m256i madd_add(__m256i acc, __m256i a, __m256i b) { return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)); }
+
+}  // namespace
+}  // namespace tealight::kernels
+
+#include "kernels/cpu/quant/quant.h"
+
+namespace tealight::kernels {
+namespace {
+
+inline __m256i word(const void* p) {
+  int32_t v;
+  memcpy(&v, p, 4);
+  return _mm256_set1_epi32(v);
+}
+template <class Type>
+constexpr int pairs_in_16_bits() {  // vpmaddubsw results that may be added
+  constexpr int n = Type::kMaxCode == 0 ? 1 : 32767 / (2 * 127 * Type::kMaxCode);
+  return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1;
+}
+
+// Halves H0 .. H0 + H - 1 (8 rows each) of a panel times a tile of T tokens.
+template <class Type, int H0, int H, int T>
+inline void panel_tile(const Panel& p, int blocks, const ActTile& a, float* y, size_t ldy, bool first) {
+  constexpr int B = Type::kBlock, kTogether = pairs_in_16_bits<Type>(), kSubs = B / Type::kSub;
+  constexpr int kGroup = kTogether < Type::kSub / 4 ? kTogether : Type::kSub / 4;  // words between two widenings
+  // the first, or the second, of each pair of sub-scales twice
+  const __m256i dup_even = _mm256_setr_epi32(0x01000100, 0x05040504, 0x09080908, 0x0d0c0d0c, 0x01000100, 0x05040504, 0x09080908, 0x0d0c0d0c);
+  const __m256i dup_odd = _mm256_add_epi8(dup_even, _mm256_set1_epi8(2));
+  __m256 acc[H][T];
+  TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int t = 0; t < T; t++)
+    acc[h][t] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + size_t(t) * ldy + (H0 + h) * 8);
+  for (int b = 0; b < blocks; b++) {
+    __m256i S[H][T];
+    TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int t = 0; t < T; t++) S[h][t] = _mm256_setzero_si256();
+    TL_UNROLL for (int j = 0; j < kSubs; j++) {
+      __m256i k[H];
+      TL_UNROLL for (int h = 0; h < H; h++)
+        k[h] = B == 32 ? _mm256_set1_epi16(1)
+                       : _mm256_shuffle_epi8(load256(p.sc + ((b * kSubs + j) / 2 * 16 + (H0 + h) * 8) * 2), j & 1 ? dup_odd : dup_even);
+      TL_UNROLL for (int g = 0; g < Type::kSub / 4; g += kGroup) {
+        __m256i s[H][T];
+        TL_UNROLL for (int i = 0; i < kGroup; i++) {
+          const int quad = (b * B + j * Type::kSub) / 4 + g + i;
+          __m256i v[H], u[H];
+          TL_UNROLL for (int h = 0; h < H; h++) {
+            v[h] = load256(p.code + quad * 64 + (H0 + h) * 32);
+            u[h] = Type::kMaxCode == 0 ? _mm256_abs_epi8(v[h]) : v[h];
+          }
+          TL_UNROLL for (int t = 0; t < T; t++) {
+            const __m256i x = word(a.q + (quad * T + t) * 4);
+            TL_UNROLL for (int h = 0; h < H; h++) {
+              const __m256i m = _mm256_maddubs_epi16(u[h], Type::kMaxCode == 0 ? _mm256_sign_epi8(x, v[h]) : x);
+              s[h][t] = i == 0 ? m : _mm256_add_epi16(s[h][t], m);
+            }
+          }
+        }
+        TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int t = 0; t < T; t++) S[h][t] = madd_add(S[h][t], s[h][t], k[h]);
+      }
+    }
+    TL_UNROLL for (int h = 0; h < H; h++) {
+      const __m256 d = _mm256_loadu_ps(p.d + b * 16 + (H0 + h) * 8);
+      __m256 least;
+      if constexpr (Type::kMinAt >= 0) least = _mm256_loadu_ps(p.m + b * 16 + (H0 + h) * 8);
+      TL_UNROLL for (int t = 0; t < T; t++) {
+        const __m256 dx = _mm256_set1_ps(a.dx[b * T + t]);
+        // sum over sub-blocks of v * (sum of q), by pairs
+        const auto with_sums = [&](const int16_t* v) {
+          __m256i sum = _mm256_setzero_si256();
+          const int16_t* q = Type::kSub == 16 ? a.sum16 : a.sum32;
+          TL_UNROLL for (int i = 0; i < kSubs / 2; i++) {
+            const int pair = b * kSubs / 2 + i;
+            sum = madd_add(sum, load256(v + (pair * 16 + (H0 + h) * 8) * 2), word(q + (pair * T + t) * 2));
+          }
+          return sum;
+        };
+        if constexpr (Type::kOffset) {
+          const __m256i all = B == 32 ? _mm256_set1_epi32(a.sum[b * T + t]) : with_sums(p.sc);
+          S[h][t] = _mm256_sub_epi32(S[h][t], _mm256_slli_epi32(all, __builtin_ctz(Type::kOffset)));
+        }
+        acc[h][t] = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(S[h][t]), acc[h][t]);
+        if constexpr (Type::kMinAt >= 0) {
+          if constexpr (B == 32) acc[h][t] = _mm256_fmadd_ps(least, _mm256_set1_ps(a.s[b * T + t]), acc[h][t]);
+          else acc[h][t] = _mm256_fnmadd_ps(_mm256_mul_ps(least, dx), _mm256_cvtepi32_ps(with_sums(p.mn)), acc[h][t]);
+        }
+      }
+    }
+  }
+  TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int t = 0; t < T; t++)
+    _mm256_storeu_ps(y + size_t(t) * ldy + (H0 + h) * 8, acc[h][t]);
+}
+
+template <class Type>
+void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int T, float* y, size_t ldy, int rows, bool first) {
+  float tmp[kTile * 16];
+  for (int t = 0; t < T;) {
+    const int n = T - t >= kTile ? kTile : 1;
+    const ActTile a = tile_from<Type>(act, K, t, n, b);
+    float* out = y + size_t(t) * ldy;
+    size_t ld = ldy;
+    if (rows < 16) {
+      for (int i = 0; i < n; i++) memcpy(tmp + i * 16, out + size_t(i) * ldy, first ? 0 : size_t(rows) * 4);
+      out = tmp, ld = 16;
+    }
+    if (n == kTile) {
+      panel_tile<Type, 0, 1, kTile>(p, blocks, a, out, ld, first);
+      panel_tile<Type, 1, 1, kTile>(p, blocks, a, out, ld, first);
+    } else {
+      panel_tile<Type, 0, 2, 1>(p, blocks, a, out, ld, first);
+    }
+    if (rows < 16)
+      for (int i = 0; i < n; i++) memcpy(y + size_t(t + i) * ldy, tmp + i * 16, size_t(rows) * 4);
+    t += n;
+  }
+}
+
+}  // namespace
+
+void quant_avx2(Table& t) {
+  t.quantize = quantize;
+#define TL_ROW(Type) t.matmul_int[int(Type::kDtype)] = matmul_int<Type>;
+  TL_INTEGER_TYPES(TL_ROW)
+}
+
+}  // namespace tealight::kernels

@@ -1,0 +1,32 @@
+// Q5_0 and Q5_1: as Q4_0 and Q4_1 with a fifth bit; bit i of qh belongs to value i.
+//   Q5_0 {f16 d; u32 qh; u8 qs[16]}: d * (q - 16)        Q5_1 {f16 d, m; u32 qh; u8 qs[16]}: d * q + m
+#pragma once
+#include "kernels/cpu/types/q4_0.h"
+
+namespace tealight::kernels {
+namespace {
+
+inline void five_bits(const uint8_t* qh, const uint8_t* qs, int8_t* w) {
+  nibbles(qs, 16, w);
+  for (int i = 0; i < 32; i++) w[i] = int8_t(w[i] | ((qh[i / 8] >> (i % 8)) & 1) << 4);
+}
+
+struct Q5_0 {
+  static constexpr Dtype kDtype = Dtype::q5_0;
+  static constexpr int kBlock = 32, kBytes = 22, kScaleAt = 0, kMinAt = -1, kSub = 32, kMaxCode = 31, kOffset = 16;
+  static void codes(const uint8_t* b, int8_t* w) { five_bits(b + 2, b + 6, w); }
+#if TL_AVX2
+  static __m256i codes32(const uint8_t* b, int) { return _mm256_or_si256(nibbles32(b + 6), spread_bits(b + 2, 16)); }
+#endif
+};
+struct Q5_1 {
+  static constexpr Dtype kDtype = Dtype::q5_1;
+  static constexpr int kBlock = 32, kBytes = 24, kScaleAt = 0, kMinAt = 2, kSub = 32, kMaxCode = 31, kOffset = 0;
+  static void codes(const uint8_t* b, int8_t* w) { five_bits(b + 4, b + 8, w); }
+#if TL_AVX2
+  static __m256i codes32(const uint8_t* b, int) { return _mm256_or_si256(nibbles32(b + 8), spread_bits(b + 4, 16)); }
+#endif
+};
+
+}  // namespace
+}  // namespace tealight::kernels

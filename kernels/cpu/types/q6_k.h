@@ -1,0 +1,34 @@
+// Q6_K {u8 ql[128]; u8 qh[64]; i8 scales[16]; f16 d}: 16 sub-blocks of 16; d * scale * (q - 32).
+// Value 128 h + 32 p + l: low four bits are nibble p / 2 of ql[64 h + 32 (p % 2) + l], high two are bits 2p of qh[32 h + l].
+#pragma once
+#include "kernels/cpu/base.h"
+
+namespace tealight::kernels {
+namespace {
+
+struct Q6_K {
+  static constexpr Dtype kDtype = Dtype::q6_k;
+  static constexpr int kBlock = 256, kBytes = 210, kScaleAt = 208, kMinAt = -1, kSub = 16, kMaxCode = 63, kOffset = 32;
+  static void codes(const uint8_t* b, int8_t* w) {
+    for (int k = 0; k < 256; k++) {
+      const int h = k / 128, p = k / 32 % 4, l = k % 32;
+      const int low = (b[64 * h + 32 * (p % 2) + l] >> (p / 2 * 4)) & 15;
+      w[k] = int8_t(low | ((b[128 + 32 * h + l] >> (2 * p)) & 3) << 4);
+    }
+  }
+  static void scales(const uint8_t* b, int16_t* sc, int16_t*) {
+    for (int j = 0; j < 16; j++) sc[j] = int8_t(b[192 + j]);
+  }
+#if TL_AVX2
+  static __m256i codes32(const uint8_t* b, int j) {
+    const int h = j / 4, p = j % 4;
+    const __m256i ql = _mm256_srli_epi16(load256(b + 64 * h + 32 * (p % 2)), p / 2 * 4), qh = load256(b + 128 + 32 * h);
+    const __m256i high = p < 2 ? _mm256_slli_epi16(qh, 4 - 2 * p) : _mm256_srli_epi16(qh, 2 * p - 4);
+    return _mm256_or_si256(_mm256_and_si256(ql, _mm256_set1_epi8(15)), _mm256_and_si256(high, _mm256_set1_epi8(0x30)));
+  }
+  static void scales16(const uint8_t* b, __m256i* sc, __m256i*) { *sc = _mm256_cvtepi8_epi16(load128(b + 192)); }
+#endif
+};
+
+}  // namespace
+}  // namespace tealight::kernels

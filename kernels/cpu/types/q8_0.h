@@ -1,0 +1,18 @@
+// Q8_0 {f16 d; i8 qs[32]}: d * q
+#pragma once
+#include "kernels/cpu/base.h"
+
+namespace tealight::kernels {
+namespace {
+
+struct Q8_0 {
+  static constexpr Dtype kDtype = Dtype::q8_0;
+  static constexpr int kBlock = 32, kBytes = 34, kScaleAt = 0, kMinAt = -1, kSub = 32, kMaxCode = 0, kOffset = 0;
+  static void codes(const uint8_t* b, int8_t* w) { memcpy(w, b + 2, 32); }
+#if TL_AVX2
+  static __m256i codes32(const uint8_t* b, int) { return load256(b + 2); }
+#endif
+};
+
+}  // namespace
+}  // namespace tealight::kernels

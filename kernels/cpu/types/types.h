@@ -1,0 +1,29 @@
+// The types whose rows multiply as integers: one header and one line of this list each.
+//
+// A type says (static members):
+//   kDtype, kBlock (32 or 256), kBytes     as in kernels/types.h
+//   kScaleAt, kMinAt                       where the f16 fields d and m (or dmin) lie in the block; kMinAt < 0: none
+//   kSub                                   values that share a sub-scale (256 family: 16 or 32; 32 family: 32)
+//   kMaxCode                               largest code, where codes are unsigned; 0: codes are signed bytes
+//   kOffset                                weight = code - kOffset
+//   codes(block, w)                        the codes in rising k, portable
+//   scales(block, sc, mn)                  256 family: kBlock / kSub sub-scales (signed) and minima
+// and for AVX2 and above
+//   codes32(block, j)                      the codes of k = 32 j .. 32 j + 31
+//   scales16(block, sc, mn)                256 family: the same as scales(), in 16-bit lanes (8 fill the low half)
+#pragma once
+#include "kernels/cpu/base.h"
+
+
+#include "kernels/cpu/types/iq4_nl.h"
+#include "kernels/cpu/types/iq4_xs.h"
+#include "kernels/cpu/types/q2_k.h"
+#include "kernels/cpu/types/q3_k.h"
+#include "kernels/cpu/types/q4_0.h"
+#include "kernels/cpu/types/q4_k.h"
+#include "kernels/cpu/types/q5_0.h"
+#include "kernels/cpu/types/q5_k.h"
+#include "kernels/cpu/types/q6_k.h"
+#include "kernels/cpu/types/q8_0.h"
+
+#define TL_INTEGER_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS)

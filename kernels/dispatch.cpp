@@ -1,0 +1,101 @@
+// Which instruction set: what the CPU and the system can do, found once with at most four CPUID leaves.
+#include "kernels/cpu/act.h"
+#include "kernels/cpu/parts.h"
+#include "kernels/cpu/scratch.h"
+
+#if TL_BUILD_AVX2 || TL_BUILD_AVX512
+#include <cpuid.h>
+#endif
+
+namespace tealight::kernels {
+namespace {
+
+constexpr const char* kNames[kIsas] = {"ref", "avx2", "avx512"};
+
+struct Cpu {
+  bool avx2 = false, avx512 = false;
+};
+
+Cpu detect() {
+  Cpu cpu;
+#if TL_BUILD_AVX2 || TL_BUILD_AVX512
+  unsigned a, b, c, d;
+  __cpuid(0, a, b, c, d);
+  if (a < 7) return cpu;
+  __cpuid(1, a, b, c, d);
+  const bool fma = c >> 12 & 1, os_saves = c >> 27 & 1, avx = c >> 28 & 1, f16c = c >> 29 & 1;
+  if (!(fma && os_saves && avx && f16c)) return cpu;
+  unsigned state, high;
+  __asm__ volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
+  if ((state & 6) != 6) return cpu;  // the system saves xmm and ymm
+  __cpuid_count(7, 0, a, b, c, d);
+  cpu.avx2 = b >> 5 & 1;
+  // F, DQ, BW, VL; VNNI; and zmm and mask registers saved
+  constexpr unsigned kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+  cpu.avx512 = cpu.avx2 && (b & kAvx512) == kAvx512 && (c >> 11 & 1) && (state & 0xe0) == 0xe0;
+#endif
+  return cpu;
+}
+
+const Cpu& cpu() {
+  static const Cpu c = detect();
+  return c;
+}
+
+struct Tables {
+  Table of[kIsas] = {};
+  Tables() {
+    for (int i = 0; i < kIsas; i++) of[i].isa = kNames[i];
+    quant_ref(of[0]), float_ref(of[0]), row_ref(of[0]), attention_ref(of[0]);
+#if TL_BUILD_AVX2
+    quant_avx2(of[1]), float_avx2(of[1]), row_avx2(of[1]), attention_avx2(of[1]);
+#endif
+#if TL_BUILD_AVX512
+    quant_avx512(of[2]), float_avx512(of[2]), row_avx512(of[2]), attention_avx512(of[2]);
+#endif
+  }
+};
+
+bool same(const char* a, const char* b) { return strcmp(a, b) == 0; }
+
+}  // namespace
+
+size_t act_bytes(Family family, int T, int K) { return size_t(T) * act_token_bytes(family, K); }
+
+size_t matmul_scratch_bytes(int, int) { return kScratch; }
+
+const char* isa_name(Isa isa) { return kNames[int(isa)]; }
+
+bool isa_supported(Isa isa) {
+  switch (isa) {
+    case Isa::ref: return true;
+    case Isa::avx2: return TL_BUILD_AVX2 && cpu().avx2;
+    case Isa::avx512: return TL_BUILD_AVX512 && cpu().avx512;
+  }
+  return false;
+}
+
+const Table& table(Isa isa) {
+  static const Tables tables;
+  return tables.of[int(isa)];
+}
+
+const Table* choose(const char* forced, const char** error) {
+  *error = nullptr;
+  if (forced && *forced) {
+    static constexpr const char* kLacking[kIsas] = {"", "avx2: not supported by this CPU", "avx512: not supported by this CPU"};
+    for (int i = 0; i < kIsas; i++) {
+      if (!same(forced, kNames[i])) continue;
+      if (isa_supported(Isa(i))) return &table(Isa(i));
+      *error = kLacking[i];
+      return nullptr;
+    }
+    *error = "TEALIGHT_ISA: unknown word (known: ref, avx2, avx512)";
+    return nullptr;
+  }
+  for (int i = kIsas - 1; i > 0; i--)
+    if (isa_supported(Isa(i))) return &table(Isa(i));
+  return &table(Isa::ref);
+}
+
+}  // namespace tealight::kernels

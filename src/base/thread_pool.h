@@ -1,0 +1,52 @@
+// A few threads that run one function together: fork, work, join. Workers spin for a short while after each job and park
+// when nothing more comes (a wake-up through the kernel costs more than a whole fork-join of spinning threads).
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace tealight {
+
+class ThreadPool {
+ public:
+  // `threads` counts the caller too: one makes no thread at all. Workers are made at the first job that needs them.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return threads_; }
+  // Runs f(thread) for thread = 0 .. threads() - 1, 0 on the caller, and returns when all have ended. f must not throw.
+  // One job at a time; f must not call run.
+  template <class F>
+  void run(F&& f) {
+    using Fn = std::remove_reference_t<F>;
+    run_job([](void* p, int thread) { (*static_cast<Fn*>(p))(thread); }, const_cast<std::remove_const_t<Fn>*>(&f));
+  }
+  uint64_t jobs() const { return jobs_; }   // fork-joins so far
+
+ private:
+  using Job = void (*)(void*, int);
+  struct Worker;
+  void run_job(Job job, void* context);
+  void start();
+  void work(int thread);
+
+  const int threads_;
+  uint64_t jobs_ = 0;
+  Job job_ = nullptr;
+  void* context_ = nullptr;
+  bool stop_ = false;
+  alignas(64) std::atomic<uint32_t> epoch_{0};
+  alignas(64) std::atomic<uint32_t> running_{0};
+  alignas(64) std::atomic<uint32_t> parked_{0};
+  std::unique_ptr<Worker[]> workers_;
+  int spins_;
+};
+
+// How many threads to use by default: the CPUs of the affinity mask, not more than the cgroup's CPU quota (rounded down),
+// on AWS Lambda the memory size / 1769 MB (nearest); at least one. What cannot be read is ignored.
+int default_threads();
+
+}  // namespace tealight

@@ -1,0 +1,30 @@
+// tealight inspect: metadata and tensors of a file of weights.
+#include <cstdio>
+
+#include "src/base/error.h"
+#include "src/cli/commands.h"
+#include "src/io/describe.h"
+
+namespace tealight::cli {
+namespace {
+
+constexpr Option kOptions[] = {{"json", "", "", "print one JSON object with everything"}};
+constexpr CommandInfo kInfo = {
+    "inspect", "FILE", "Shows the metadata and the tensors of a model file.",
+    "FILE is a .gguf (any file of a split model), a .safetensors, a .safetensors.index.json or a Hugging Face folder.\n"
+    "Shapes are row-major, the outermost dimension first. No tensor data is read.",
+    kOptions};
+
+int run(const Args& args) {
+  if (args.positional().size() != 1) fail(Code::usage, "inspect: expected one FILE, got ", args.positional().size());
+  std::string text = describe(std::string(args.positional()[0]), args.flag("json"));
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    fail(Code::file, "standard output: cannot write");
+  return 0;
+}
+
+}  // namespace
+
+const Command inspect_command = {kInfo, run};
+
+}  // namespace tealight::cli

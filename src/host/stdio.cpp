@@ -1,0 +1,269 @@
+#include "src/host/stdio.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+
+namespace tealight {
+
+const char kProtocolHelp[] =
+    "One JSON object a line in, JSON lines out. A request has the fields of OpenAI's chat completions:\n"
+    "  messages            [{\"role\":\"user\",\"content\":\"...\"}, ...]: the model's chat template is applied; or\n"
+    "  prompt              a text that the model continues\n"
+    "  max_tokens          (or max_completion_tokens) default: until the model ends or the context is full\n"
+    "  temperature         default 1; 0 is greedy       top_p 0..1      top_k 0 = all\n"
+    "  min_p, typical_p    0..1                         seed            a whole number\n"
+    "  repetition_penalty, frequency_penalty, presence_penalty\n"
+    "  logit_bias          {\"token id\": -100..100}\n"
+    "  stop                a string, or up to 16 strings\n"
+    "  stream              true: delta lines, then the answer\n"
+    "  logprobs, top_logprobs (0..20), min_tokens, ignore_eos, tools, chat_template_kwargs, n (only 1)\n"
+    "  id                  a string or a number, given back with each line of the answer\n"
+    "The answer is one line: id, object, model, choices[0].message.content (or .text for a prompt),\n"
+    "choices[0].finish_reason (stop or length) and usage. With stream, lines with choices[0].delta.content\n"
+    "(.text) come before it. A line that cannot be answered gets one line {\"error\":{\"code\":...,\"message\":...}}\n"
+    "and the next line is read. Unknown fields are ignored with a warning on standard error. The end of input\n"
+    "ends it with exit code 0; SIGTERM does so after the line under way.";
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    bytes.remove_prefix(size_t(n));
+  }
+  return true;
+}
+
+bool LineReader::find_end(size_t& end) {
+  const size_t at = buffer_.find('\n', scanned_);
+  scanned_ = at == buffer_.npos ? buffer_.size() : at + 1;
+  end = at;
+  return at != buffer_.npos;
+}
+
+int LineReader::fill() {
+  if (wake_fd_ >= 0) {
+    pollfd fds[] = {{fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
+    const int n = ::poll(fds, 2, -1);
+    if (n < 0 || fds[1].revents) return -1;
+  }
+  constexpr size_t kChunk = 64 << 10;
+  const size_t size = buffer_.size();
+  buffer_.resize(size + kChunk);
+  const ssize_t n = ::read(fd_, buffer_.data() + size, kChunk);
+  buffer_.resize(size + (n > 0 ? size_t(n) : 0));
+  if (n < 0 && errno == EINTR) return -1;
+  return n > 0;
+}
+
+LineReader::Status LineReader::next(std::string_view& line) {
+  buffer_.erase(0, begin_);
+  scanned_ -= begin_;
+  begin_ = 0;
+  if (buffer_.empty() && buffer_.capacity() > (1 << 20)) std::string().swap(buffer_);  // after a very long line
+  while (true) {
+    size_t end = 0;
+    const bool found = find_end(end);
+    if (found || (end_ && !buffer_.empty())) {
+      begin_ = scanned_;
+      line = std::string_view(buffer_).substr(0, found ? end : buffer_.size());
+      const bool skipped = std::exchange(skipping_, false) || line.size() > max_bytes_;
+      return skipped ? Status::too_long : Status::line;
+    }
+    if (end_) return std::exchange(skipping_, false) ? Status::too_long : Status::end;
+    if (skipping_ || buffer_.size() > max_bytes_) {
+      skipping_ = true;
+      buffer_.clear();
+      scanned_ = 0;
+    }
+    const int got = fill();
+    if (got < 0) return Status::interrupted;
+    end_ = got == 0;
+  }
+}
+
+namespace {
+
+// The bytes of a token as OpenAI's logprobs have them: its text, and each byte as a number.
+void write_token(JsonWriter& w, TokenLogprob t, const Tokenizer& tokenizer) {
+  std::string bytes;
+  tokenizer.append_bytes(bytes, t.id, false, false);
+  w.field("token", bytes).field("logprob", t.logprob).key("bytes").begin_array();
+  for (char c : bytes) w.value(int(static_cast<unsigned char>(c)));
+  w.end_array();
+}
+
+void write_logprobs(JsonWriter& w, const GenerateRequest& request, const GenerateResult& result, const Tokenizer& tokenizer) {
+  const size_t each = 1 + size_t(request.sampling.top_logprobs);
+  w.key("logprobs").begin_object().key("content").begin_array();
+  for (size_t i = 0; i + each <= result.logprobs.size(); i += each) {
+    w.begin_object();
+    write_token(w, result.logprobs[i], tokenizer);
+    w.key("top_logprobs").begin_array();
+    for (size_t j = 1; j < each; j++) {
+      w.begin_object();
+      write_token(w, result.logprobs[i + j], tokenizer);
+      w.end_object();
+    }
+    w.end_array().end_object();
+  }
+  w.end_array().end_object();
+}
+
+// What the answer and its delta lines begin with.
+void write_head(JsonWriter& w, const GenerateRequest& request, std::string_view object, Lm& lm) {
+  w.begin_object();
+  if (!request.id.empty()) w.key("id").raw(request.id);
+  w.field("object", object).field("model", lm.name());
+}
+
+}  // namespace
+
+std::string answer_json(const GenerateRequest& request, const GenerateResult& result, Lm& lm) {
+  std::string out;
+  out.reserve(result.text.size() + 512);
+  JsonWriter w(out);
+  write_head(w, request, request.chat ? "chat.completion" : "text_completion", lm);
+  w.key("choices").begin_array().begin_object().field("index", 0);
+  if (request.chat) w.key("message").begin_object().field("role", "assistant").field("content", result.text).end_object();
+  else w.field("text", result.text);
+  w.field("finish_reason", finish_name(result.finish));
+  if (request.sampling.top_logprobs >= 0) write_logprobs(w, request, result, lm.tokenizer());
+  w.end_object().end_array();
+  w.key("usage").begin_object();
+  w.field("prompt_tokens", uint64_t(result.prompt_tokens)).field("completion_tokens", uint64_t(result.completion_tokens));
+  w.field("total_tokens", uint64_t(result.prompt_tokens + result.completion_tokens));
+  w.key("prompt_tokens_details").begin_object().field("cached_tokens", uint64_t(result.cached_tokens)).end_object();
+  w.end_object().end_object();
+  return out;
+}
+
+std::string error_json(const Error& error, const std::string& id) {
+  std::string out;
+  JsonWriter w(out);
+  w.begin_object();
+  if (!id.empty()) w.key("id").raw(id);
+  w.key("error").begin_object().field("code", code_name(error.code)).field("message", error.message).end_object().end_object();
+  return out;
+}
+
+bool StdioHost::refuse(const Error& error, const std::string& id) {
+  open_ = open_ && write_(error_json(error, id) + "\n");
+  return open_;
+}
+
+bool StdioHost::answer(std::string_view line) {
+  if (line.find_first_not_of(" \t\r") == line.npos) return open_;
+  std::string id;
+  try {
+    JsonDoc doc;
+    try {
+      doc = JsonDoc::parse(line, "request");
+    } catch (const Error& e) {
+      fail(Error(e.code == Code::format ? Code::request : e.code, cat("expected one JSON object a line; ", e.message)));
+    }
+    id = request_id(doc.root());
+    const GenerateRequest request = parse_request(doc.root());
+    for (const std::string& name : request.unknown) warn("unknown field ", quoted(name), " is ignored");
+    generate(request);
+    return open_;
+  } catch (const Error& e) {
+    return refuse(e, id);
+  } catch (const std::bad_alloc&) {
+    return refuse(Error(Code::memory, "not enough memory for this request; make it shorter"), id);
+  } catch (const std::length_error&) {
+    return refuse(Error(Code::request, "the request is too large; make it shorter"), id);
+  }
+}
+
+void StdioHost::generate(const GenerateRequest& request) {
+  GenerateResult result;
+  if (request.stream) {
+    delta_begin_.clear();
+    JsonWriter w(delta_begin_);
+    write_head(w, request, request.chat ? "chat.completion.chunk" : "text_completion", lm_);
+    delta_begin_ += request.chat ? ",\"choices\":[{\"index\":0,\"delta\":{\"content\":" : ",\"choices\":[{\"index\":0,\"text\":";
+    delta_end_ = request.chat ? "},\"finish_reason\":null}]}\n" : ",\"finish_reason\":null}]}\n";
+    delta_.reserve(delta_begin_.size() + 4096);
+    result = generator_.generate(request, [this](std::string_view text) { return write_delta(text); });
+  } else {
+    result = generator_.generate(request);
+  }
+  open_ = open_ && write_(answer_json(request, result, lm_) + "\n");
+}
+
+bool StdioHost::write_delta(std::string_view text) {
+  delta_ = delta_begin_;
+  json_quote(delta_, text);
+  delta_ += delta_end_;
+  open_ = open_ && write_(delta_);
+  return open_;
+}
+
+namespace {
+
+// SIGTERM as a readable descriptor: a flag would be missed when the signal comes just before read(2), or to another thread.
+class Termination {
+ public:
+  Termination() {
+    if (::pipe2(pipe_, O_CLOEXEC | O_NONBLOCK) != 0) fail(Code::file, "stdio: cannot make a pipe: ", std::strerror(errno));
+    struct sigaction action = {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(SIGTERM, &action, nullptr);
+  }
+  ~Termination() {
+    ::signal(SIGTERM, SIG_DFL);
+    ::close(pipe_[0]);
+    ::close(pipe_[1]);
+  }
+  int fd() const { return pipe_[0]; }
+  bool came() const {
+    pollfd p = {pipe_[0], POLLIN, 0};
+    return ::poll(&p, 1, 0) > 0;
+  }
+
+ private:
+  static void on_signal(int) {
+    const int saved = errno;
+    [[maybe_unused]] const ssize_t n = ::write(pipe_[1], "", 1);
+    errno = saved;
+  }
+  static inline int pipe_[2] = {-1, -1};
+};
+
+}  // namespace
+
+int serve_stdio(Lm& lm, int in, int out) {
+  const Termination termination;
+  ::signal(SIGPIPE, SIG_IGN);
+
+  StdioHost host(lm, [out](std::string_view line) { return write_all(out, line); });
+  LineReader reader(in, RequestLimits::max_line_bytes, termination.fd());
+  bool open = true;
+  while (open && !termination.came()) {
+    std::string_view line;
+    switch (reader.next(line)) {
+      case LineReader::Status::line: open = host.answer(line); break;
+      case LineReader::Status::too_long:
+        open = host.refuse(Error(Code::request, cat("the line is longer than ", RequestLimits::max_line_bytes, " bytes; shorten the request")));
+        break;
+      case LineReader::Status::end: return 0;
+      case LineReader::Status::interrupted: break;
+    }
+  }
+  return 0;
+}
+
+}  // namespace tealight

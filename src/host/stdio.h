@@ -1,0 +1,69 @@
+// The pipe protocol: one JSON request a line in, JSON lines out (kProtocolHelp says it for people).
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "src/base/error.h"
+#include "src/task/generate.h"
+
+namespace tealight {
+
+extern const char kProtocolHelp[];
+
+// Writes all bytes, in one write where the system takes them at once. False when that fails (a closed pipe).
+bool write_all(int fd, std::string_view bytes);
+
+// Lines of a file descriptor with bounded memory. read(2) is called only when no whole line is there.
+class LineReader {
+ public:
+  // wake_fd: a descriptor that becomes readable when waiting is to end; -1: none.
+  LineReader(int fd, size_t max_bytes, int wake_fd = -1) : fd_(fd), wake_fd_(wake_fd), max_bytes_(max_bytes) {}
+  enum class Status {
+    line,         // without its line end; the last one may have had none
+    too_long,     // a line of more than max_bytes was skipped to its end
+    end,          // no more input, or it cannot be read
+    interrupted,  // a signal came, or wake_fd is readable; call again to go on
+  };
+  Status next(std::string_view& line);  // `line` is valid until the next call
+
+ private:
+  bool find_end(size_t& end);
+  int fill();                           // 1: bytes came, 0: end of input, -1: interrupted
+  int fd_, wake_fd_;
+  size_t max_bytes_;
+  std::string buffer_;
+  size_t begin_ = 0, scanned_ = 0;      // the next line begins at begin_; no line end in [begin_, scanned_)
+  bool skipping_ = false, end_ = false;
+};
+
+// The final answer object, without a line end.
+std::string answer_json(const GenerateRequest& request, const GenerateResult& result, Lm& lm);
+// {"error":{"code":...,"message":...}}, with the id when there is one.
+std::string error_json(const Error& error, const std::string& id);
+
+// Answers request lines. `write` takes whole lines with their ends; false: nobody reads them any more.
+class StdioHost {
+ public:
+  using Write = std::function<bool(std::string_view)>;
+  StdioHost(Lm& lm, Write write) : lm_(lm), generator_(lm), write_(std::move(write)) {}
+  // Writes the answer or one error line. Never throws for what a request holds. False: nobody reads.
+  bool answer(std::string_view line);
+  bool refuse(const Error& error, const std::string& id = {});
+
+ private:
+  void generate(const GenerateRequest& request);
+  bool write_delta(std::string_view text);
+  Lm& lm_;
+  Generator generator_;
+  Write write_;
+  std::string delta_, delta_begin_;     // the line under way; what every delta line of a request begins with
+  const char* delta_end_ = "";
+  bool open_ = true;
+};
+
+// Serves until the end of input, until nobody reads, or until SIGTERM (which lets the line under way end). Handles SIGTERM
+// meanwhile and ignores SIGPIPE from then on. One at a time. Returns the exit code.
+int serve_stdio(Lm& lm, int in, int out);
+
+}  // namespace tealight

@@ -1,0 +1,65 @@
+// The CPU as a device: kernels of one instruction set, a thread pool, and a caching pool of memory blocks.
+#pragma once
+#include <atomic>
+#include <memory>
+
+#include "kernels/kernels.h"
+#include "src/base/thread_pool.h"
+#include "src/tensor/backend.h"
+
+namespace tealight {
+
+class CpuBackend final : public Backend {
+ public:
+  // int8_activations: quantized weights multiply int8 activations; otherwise they are widened and multiply f32 ones.
+  CpuBackend(const kernels::Table& kernels, int threads, bool int8_activations);
+  ~CpuBackend() override;
+
+  std::string_view name() const override { return kernels_.isa; }
+  Storage* allocate(size_t bytes) override;
+  void free(Storage* s) noexcept override;
+  void upload(const void* host, void* device, size_t bytes) override;
+  void download(const void* device, void* host, size_t bytes) override;
+  void copy(const Tensor& in, const Tensor& out) override;
+  void fill(const Tensor& out, float value) override;
+  void unary(Unary op, const Tensor& x, float a, const Tensor& out) override;
+  void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& out) override;
+  void add_scaled(const Tensor& x, float s, const Tensor& out) override;
+  void reduce(Reduce op, const Tensor& x, const Tensor& out) override;
+  void softmax(const Tensor& x, const Tensor& out) override;
+  void norm(const Tensor& x, const NormSpec& n, const Tensor& out) override;
+  void matmul(const Tensor& a, const Tensor& b, const Tensor& out) override;
+  void embed(const Tensor& table, std::span<const int32_t> ids, float scale, const Tensor& out) override;
+  void linear(const Tensor& x, const NormSpec* norm, std::span<const LinearSpec> ws, const Tensor* residual,
+              std::span<Tensor> ys) override;
+  void gated(Activation act, const Tensor& gate, const Tensor& up, const Tensor& out) override;
+  void rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool neox) override;
+  void attention(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v, std::span<const AttentionRow> rows,
+                 const Tensor& out) override;
+
+  // True once if an activation was NaN or infinite since the last call: the results since then mean nothing.
+  bool take_fault() { return fault_.exchange(false, std::memory_order_relaxed); }
+  uint64_t blocks_made() const { return blocks_made_; }    // memory blocks taken from the system so far
+  uint64_t fork_joins() const { return pool_.jobs(); }
+  int threads() const { return pool_.threads(); }
+  const kernels::Table& kernels() const { return kernels_; }
+
+ private:
+  // f(begin, end) over [0, n) in one piece on the caller when `work` elements are few, else cut into one piece a thread.
+  template <class F>
+  void split(int64_t n, int64_t work, const F& f);
+  std::byte* scratch(size_t bytes_per_thread);             // threads() pieces, 64-byte aligned; grows only
+
+  const kernels::Table& kernels_;
+  ThreadPool pool_;
+  const bool int8_activations_;
+  std::atomic<bool> fault_{false};
+
+  static constexpr int kClasses = 256;                     // four sizes to every power of two
+  std::atomic_flag lock_ = ATOMIC_FLAG_INIT;
+  Storage* free_[kClasses] = {};                           // linked through `data`
+  uint64_t blocks_made_ = 0;
+  Storage* scratch_ = nullptr;
+};
+
+}  // namespace tealight

@@ -1,0 +1,163 @@
+#include "src/text/pipeline.h"
+
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "src/base/unicode.h"
+
+namespace tealight {
+namespace {
+constexpr size_t kMaxTextBytes = size_t(1) << 30;   // offsets are 32 bits, and byte letters take two bytes each
+
+bool allowed_as_end(std::string_view piece, TokenKind kind) {
+  // Some files forget to mark these as control tokens.
+  for (std::string_view s : {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>",
+                             "<end_of_utterance>", "<turn|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"})
+    if (piece == s) return true;
+  if (kind != TokenKind::control) return false;
+  for (std::string_view s : {"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"})
+    if (piece == s) return true;
+  return false;
+}
+}  // namespace
+
+void add_end_pieces(Tokenizer& t, const Vocab& vocab) {
+  auto has = [&](std::string_view piece) {
+    return std::any_of(t.end_tokens.begin(), t.end_tokens.end(), [&](TokenId id) { return vocab.piece(id) == piece; });
+  };
+  for (size_t i = 0; i < vocab.size(); i++) {
+    const std::string_view p = vocab.pieces[i];
+    if (p.size() < 4 || p.size() > 32 || (p[0] != '<' && p[0] != '[' && p[0] != '_')) continue;
+    const auto id = TokenId(i);
+    if (allowed_as_end(p, vocab.kind(id)) && std::find(t.end_tokens.begin(), t.end_tokens.end(), id) == t.end_tokens.end())
+      t.end_tokens.push_back(id);
+  }
+  // In formats with channels <|end|> closes one message of an answer, not the answer.
+  if ((has("<|return|>") && has("<|call|>")) || (has("<|calls|>") && has("<|flush|>")))
+    std::erase_if(t.end_tokens, [&](TokenId id) { return vocab.piece(id) == "<|end|>" && id != t.eos; });
+}
+
+void PipelineTokenizer::read_frame() {
+  const auto a = std::find(frame.single.begin(), frame.single.end(), kTextA);
+  adds_bos = a != frame.single.begin();
+  adds_eos = a != frame.single.end() && a + 1 != frame.single.end();
+  if (adds_bos && !bos) bos = frame.single.front();
+  if (adds_eos && !eos) eos = frame.single.back();
+}
+
+const AddedTokens& PipelineTokenizer::added() const {
+  std::call_once(once_, [this] {
+    if (late_pre_tokenizer) pre_tokenizer = late_pre_tokenizer();
+    added_ = std::make_unique<AddedTokens>(list_added(), normalizer);
+  });
+  return *added_;
+}
+
+void PipelineTokenizer::encode_pieces(std::string_view text, bool at_start, std::vector<TokenId>& out) const {
+  if (text.empty()) return;
+  Pieces pieces;
+  pieces.at_start = at_start;
+  pieces.add(text);
+  pre_tokenizer.run(pieces);
+  model->encode(pieces, out);
+}
+
+void PipelineTokenizer::encode_stretch(std::string_view text, bool at_start, bool specials, std::vector<TokenId>& out) const {
+  const std::string normal = normalizer.run(std::string(text));
+  std::vector<AddedTokens::Hit> hits;
+  if (added().any_normalized()) added().find_normalized(normal, specials, hits);
+  size_t at = 0;
+  for (const AddedTokens::Hit& h : hits) {
+    encode_pieces(std::string_view(normal).substr(at, h.begin - at), at_start && at == 0, out);
+    out.push_back(h.id);
+    at = h.end;
+  }
+  encode_pieces(std::string_view(normal).substr(at), at_start && at == 0, out);
+}
+
+void PipelineTokenizer::encode_text(std::string_view text, const SpecialRanges& where, std::vector<TokenId>& out) const {
+  if (text.size() > kMaxTextBytes) fail(Code::request, "text of ", text.size(), " bytes is longer than the limit of ", kMaxTextBytes);
+  const bool specials = where.all(text.size());
+  std::vector<AddedTokens::Hit> hits;
+  added().find_raw(text, where, hits);
+  size_t at = 0;
+  for (const AddedTokens::Hit& h : hits) {
+    if (h.begin > at) encode_stretch(text.substr(at, h.begin - at), at == 0, specials, out);
+    out.push_back(h.id);
+    at = h.end;
+  }
+  if (at < text.size()) encode_stretch(text.substr(at), at == 0, specials, out);
+}
+
+std::vector<TokenId> PipelineTokenizer::encode_parts(std::span<const TextPart> parts, bool add_special) const {
+  std::string joined;
+  size_t bytes = 0;
+  for (const TextPart& p : parts) bytes += p.text.size();
+  if (parts.size() > 1) joined.reserve(bytes);
+  SpecialRanges where;
+  std::string_view text;
+  auto join = [&](bool lossy) {
+    joined.clear();
+    where.ranges.clear();
+    for (const TextPart& p : parts) {
+      const size_t begin = joined.size();
+      if (lossy) utf8_append_lossy(joined, p.text);
+      else joined += p.text;
+      if (!p.parse_special || joined.size() == begin) continue;
+      if (!where.ranges.empty() && where.ranges.back().second == begin) where.ranges.back().second = joined.size();
+      else where.ranges.push_back({begin, joined.size()});
+    }
+    text = joined;
+  };
+  join(false);
+  if (!utf8_valid(text)) join(true);
+
+  std::vector<TokenId> out;
+  if (!add_special) {
+    encode_text(text, where, out);
+    return out;
+  }
+  for (TokenId id : frame.single) {
+    if (id == kTextA) encode_text(text, where, out);
+    else out.push_back(id);
+  }
+  return out;
+}
+
+std::vector<TokenId> PipelineTokenizer::encode_pair(std::string_view a, std::string_view b, Options o) const {
+  const TextPart pa{a, o.parse_special}, pb{b, o.parse_special};
+  const std::vector<TokenId> ia = encode_parts({&pa, 1}, false), ib = encode_parts({&pb, 1}, false);
+  std::vector<TokenId> out;
+  const std::vector<TokenId> plain{kTextA, kTextB};
+  for (TokenId id : o.add_special ? frame.pair : plain) {
+    if (id == kTextA) out.insert(out.end(), ia.begin(), ia.end());
+    else if (id == kTextB) out.insert(out.end(), ib.begin(), ib.end());
+    else out.push_back(id);
+  }
+  return out;
+}
+
+void PipelineTokenizer::append_bytes(std::string& out, TokenId id, bool first, bool skip_special) const {
+  if (!vocab->contains(id)) return;
+  const TokenKind k = vocab->kind(id);
+  const bool special = k == TokenKind::control || k == TokenKind::unknown;
+  if (special && skip_special) return;
+  decoder.append(out, vocab->piece(id), first, special || k == TokenKind::user_defined);
+}
+
+std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
+  std::string out;
+  bool first = true;
+  for (TokenId id : ids) {
+    if (!vocab->contains(id) || (skip_special && vocab->special(id))) continue;
+    append_bytes(out, id, first, skip_special);
+    first = false;
+  }
+  if (decoder.step<EndOfWord>() && out.ends_with(' ')) out.pop_back();
+  if (utf8_valid(out)) return out;
+  std::string valid;
+  utf8_append_lossy(valid, out, bad_bytes_singly);
+  return valid;
+}
+
+}  // namespace tealight

@@ -1,0 +1,103 @@
+#include "src/text/vocab.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "src/base/error.h"
+#include "src/base/hash.h"
+
+namespace tealight {
+namespace {
+constexpr size_t kMaxProbes = 4096;  // honest tables of load 1/2 stay below 100
+}
+
+void FlatIndex::reserve(size_t n) {
+  const size_t size = std::bit_ceil(std::max<size_t>(2 * n, 16));
+  slots_.assign(size, Slot{0, 0});
+  mask_ = size - 1;
+}
+
+void FlatIndex::insert(uint64_t hash, uint32_t value) {
+  size_t i = hash & mask_;
+  for (size_t probes = 0; slots_[i].value != 0; i = (i + 1) & mask_)
+    if (++probes > kMaxProbes) fail(Code::tokenizer, "vocabulary: more than ", kMaxProbes, " entries collide in the index");
+  slots_[i] = {uint32_t(hash >> 32), value + 1};
+}
+
+StringList::StringList(std::span<const std::byte> data, uint64_t count, std::string_view what) : data_(data.data()) {
+  if (count > data.size() / 8 || data.size() > UINT32_MAX)
+    fail(Code::tokenizer, what, ": ", count, " strings in ", data.size(), " bytes; they must fit, and into 4 GiB");
+  begins_.resize(size_t(count));
+  size_t at = 0;
+  for (uint32_t& b : begins_) {
+    uint64_t n = 0;
+    if (data.size() - at >= 8) std::memcpy(&n, data.data() + at, 8);
+    if (data.size() - at < 8 || n > data.size() - at - 8) fail(Code::tokenizer, what, ": a string passes the end of the array");
+    b = uint32_t(at);
+    at += 8 + size_t(n);
+  }
+}
+
+void StringList::append(std::string& block, std::string_view s) {
+  const uint64_t n = s.size();
+  block.append(reinterpret_cast<const char*>(&n), 8);
+  block += s;
+}
+
+int byte_of_piece(std::string_view p) {
+  if (p.size() != 6 || !p.starts_with("<0x") || p[5] != '>') return -1;
+  int v = 0;
+  for (char c : p.substr(3, 2)) {
+    if (c >= '0' && c <= '9') v = v * 16 + (c - '0');
+    else if ((c | 32) >= 'a' && (c | 32) <= 'f') v = v * 16 + ((c | 32) - 'a' + 10);
+    else return -1;
+  }
+  return v;
+}
+
+TokenKind Vocab::kind(TokenId id) const {
+  if (!control.empty() && std::binary_search(control.begin(), control.end(), id)) return TokenKind::control;
+  if (!own_kinds.empty()) return own_kinds[size_t(id)];
+  if (!kinds) return TokenKind::normal;
+  int32_t k;
+  std::memcpy(&k, kinds + 4 * size_t(id), 4);
+  return k >= 0 && k <= int(TokenKind::byte) ? static_cast<TokenKind>(k) : TokenKind::undefined;
+}
+
+float Vocab::score(TokenId id) const {
+  float s = 0;
+  if (scores) std::memcpy(&s, scores + 4 * size_t(id), 4);
+  return s;
+}
+
+const Vocab::Index& Vocab::index() const {
+  std::call_once(once_, [this] {
+    auto index = std::make_unique<Index>();
+    index->table.reserve(size());
+    std::fill(std::begin(index->bytes), std::end(index->bytes), -1);
+    for (size_t i = 0; i < size(); i++) {
+      const std::string_view p = pieces[i];
+      if (p.empty()) continue;
+      index->table.insert(hash64(p), uint32_t(i));
+      index->longest = std::max(index->longest, p.size());
+      if (const int b = p[0] == '<' ? byte_of_piece(p) : -1; b >= 0 && index->bytes[b] < 0) index->bytes[b] = TokenId(i);
+    }
+    index_ = std::move(index);
+  });
+  return *index_;
+}
+
+std::optional<TokenId> Vocab::find(std::string_view piece) const {
+  const uint32_t v = index().table.find(hash64(piece), [&](uint32_t i) { return pieces[i] == piece; });
+  return v == UINT32_MAX ? std::nullopt : std::optional<TokenId>(TokenId(v));
+}
+
+TokenId Vocab::find_text(std::string_view piece) const {
+  const uint32_t v = index().table.find(hash64(piece), [&](uint32_t i) { return pieces[i] == piece; });
+  if (v == UINT32_MAX) return -1;
+  const TokenKind k = kind(TokenId(v));
+  return k == TokenKind::control || k == TokenKind::unknown || k == TokenKind::byte ? -1 : TokenId(v);
+}
+
+}  // namespace tealight

@@ -1,0 +1,104 @@
+// The list of token pieces, as it lies in a file, and a flat index from piece to id that is built when text is first encoded.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/text/tokenizer.h"
+
+namespace tealight {
+
+// An open-addressing table from 64-bit hashes to 32-bit values; the caller compares keys.
+class FlatIndex {
+ public:
+  void reserve(size_t n);                      // room for n values
+  bool empty() const { return slots_.empty(); }
+  // The first value of this hash for which same(value) holds, or UINT32_MAX.
+  template <class Same>
+  uint32_t find(uint64_t hash, Same same) const {
+    if (slots_.empty()) return UINT32_MAX;
+    for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
+      const Slot& s = slots_[i];
+      if (s.value == 0) return UINT32_MAX;
+      if (s.tag == uint32_t(hash >> 32) && same(s.value - 1)) return s.value - 1;
+    }
+  }
+  // Fails with Code::tokenizer when so many hashes collide that somebody must have sought them out.
+  void insert(uint64_t hash, uint32_t value);  // value < UINT32_MAX; duplicates stay behind the first
+ private:
+  struct Slot {
+    uint32_t tag, value;                       // value + 1; 0: free
+  };
+  std::vector<Slot> slots_;
+  size_t mask_ = 0;
+};
+
+// A list of strings as GGUF writes it: a little-endian 64-bit length before each. One pass notes where they begin.
+class StringList {
+ public:
+  StringList() = default;
+  // `data` holds `count` strings (checked: Code::tokenizer naming `what`), and lives as long as the list.
+  StringList(std::span<const std::byte> data, uint64_t count, std::string_view what);
+  size_t size() const { return begins_.size(); }
+  std::string_view operator[](size_t i) const {
+    const std::byte* p = data_ + begins_[i];
+    uint64_t n;
+    __builtin_memcpy(&n, p, 8);
+    return {reinterpret_cast<const char*>(p + 8), size_t(n)};
+  }
+  static void append(std::string& block, std::string_view s);  // for lists that are not in a file
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::vector<uint32_t> begins_;
+};
+
+// The token types of GGUF.
+enum class TokenKind : uint8_t { undefined, normal, unknown, control, user_defined, unused, byte };
+
+class Vocab {
+ public:
+  StringList pieces;
+  std::vector<TokenKind> own_kinds;            // from tokenizer.json
+  const std::byte* kinds = nullptr;            // or i32 values in a file; null: all are normal
+  const std::byte* scores = nullptr;           // f32 values, or null
+  std::string owned;                           // the strings, when they are not in a file
+  std::vector<TokenId> control;                // sorted; control tokens that the file does not mark so
+
+  size_t size() const { return pieces.size(); }
+  std::string_view piece(TokenId id) const { return pieces[size_t(id)]; }
+  bool contains(TokenId id) const { return id >= 0 && size_t(id) < size(); }
+  TokenKind kind(TokenId id) const;
+  bool special(TokenId id) const {             // control and unknown tokens
+    const TokenKind k = kind(id);
+    return k == TokenKind::control || k == TokenKind::unknown;
+  }
+  float score(TokenId id) const;
+  // The id of a piece, of any kind. The first of two equal pieces counts.
+  std::optional<TokenId> find(std::string_view piece) const;
+  // The same, for the words of a text: never a special token, nor a byte token.
+  TokenId find_text(std::string_view piece) const;   // -1: none
+  // The id of "<0xXX>", or -1.
+  TokenId byte_token(uint8_t b) const { return index().bytes[b]; }
+  size_t longest_piece() const { return index().longest; }
+
+ private:
+  struct Index {
+    FlatIndex table;
+    TokenId bytes[256];
+    size_t longest = 0;
+  };
+  const Index& index() const;
+  mutable std::once_flag once_;
+  mutable std::unique_ptr<Index> index_;
+};
+
+// The byte of "<0xXX>", or -1.
+int byte_of_piece(std::string_view piece);
+
+}  // namespace tealight

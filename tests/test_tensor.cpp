@@ -1,0 +1,172 @@
+// Views, broadcasting and the operators of the tensor core on every supported instruction set.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "src/base/error.h"
+#include "src/tensor/cpu_backend.h"
+#include "src/tensor/ops.h"
+
+using namespace tealight;
+
+namespace {
+
+struct Cpu {
+  CpuBackend device{kernels::table(kernels::Isa::ref), 2, true};
+  Tensor range(const Shape& s, float first = 0) {
+    std::vector<float> v(static_cast<size_t>(s.elements()));
+    for (size_t i = 0; i < v.size(); i++) v[i] = first + float(i);
+    return Tensor::from(device, v, s);
+  }
+};
+
+using Floats = std::vector<float>;
+
+}  // namespace
+
+TEST_CASE("tensor: views share storage and compose") {
+  Cpu c;
+  Tensor t = c.range({2, 3, 4});
+  CHECK(t.select(0, 1).select(0, 2).to_vector() == Floats{20, 21, 22, 23});
+  CHECK(t.slice(1, 1, 3).select(0, 0).to_vector() == Floats{4, 5, 6, 7, 8, 9, 10, 11});
+  CHECK(t.transpose(0, 2).select(0, 1).to_vector() == Floats{1, 13, 5, 17, 9, 21});
+  CHECK(t.transpose(0, 2).contiguous().is_contiguous());
+  CHECK(t.reshape({4, 6}).select(0, 3).to_vector() == Floats{18, 19, 20, 21, 22, 23});
+  Tensor row = t.select(0, 0).select(0, 0);
+  row.data()[0] = 100;
+  CHECK(t.to_vector()[0] == 100);
+  CHECK(row.expand({2, 4}).to_vector() == Floats{100, 1, 2, 3, 100, 1, 2, 3});
+}
+
+TEST_CASE("tensor: misuse names the operation and the shapes") {
+  Cpu c;
+  Tensor a = c.range({2, 3}), b = c.range({4, 5});
+  auto message = [](auto f) -> std::string {
+    try {
+      f();
+    } catch (const Error& e) {
+      CHECK(e.code == Code::shape);
+      return e.message;
+    }
+    return "";
+  };
+  CHECK(message([&] { add(a, b); }) == "add: shapes do not broadcast: [2, 3] and [4, 5]");
+  CHECK(message([&] { matmul(a, b); }).find("[2, 3] and [4, 5]") != std::string::npos);
+  CHECK(!message([&] { (void)a.slice(1, 2, 5); }).empty());
+  CHECK(!message([&] { (void)a.transpose(0, 1).reshape({6}); }).empty());
+  CHECK(!message([&] { (void)a.reshape({7}); }).empty());
+  LinearSpec w{&b, nullptr};
+  CHECK(!message([&] { linear(a, w); }).empty());
+}
+
+TEST_CASE("tensor: arithmetic broadcasts as NumPy does") {
+  Cpu c;
+  Tensor a = c.range({2, 3}), row = c.range({3}, 10), column = c.range({2, 1}, 1);
+  CHECK(add(a, row).to_vector() == Floats{10, 12, 14, 13, 15, 17});
+  CHECK(mul(a, column).to_vector() == Floats{0, 1, 2, 6, 8, 10});
+  CHECK(sub(row, a).to_vector() == Floats{10, 10, 10, 7, 7, 7});
+  CHECK(div(a, scale(column, 2)).to_vector() == Floats{0, 0.5f, 1, 0.75f, 1, 1.25f});
+  CHECK(add(column, row).shape() == Shape{2, 3});
+}
+
+TEST_CASE("tensor: reductions") {
+  Cpu c;
+  CHECK(reduce(Reduce::sum, c.range({2, 3})).to_vector() == Floats{3, 12});
+  CHECK(reduce(Reduce::mean, c.range({2, 3})).to_vector() == Floats{1, 4});
+  CHECK(reduce(Reduce::max, c.range({2, 3})).to_vector() == Floats{2, 5});
+  for (Floats v : {Floats{1, NAN, 3}, Floats{NAN, 1, 3}})   // the order of the elements does not matter
+    CHECK(std::isnan(reduce(Reduce::max, Tensor::from(c.device, v, {3})).to_vector()[0]));
+  // The sum and the mean of a long row, the whole of it counted.
+  Tensor ones = Tensor::from(c.device, Floats(1 << 20, 1.0f), {1 << 20});
+  CHECK(reduce(Reduce::sum, ones).to_vector()[0] == float(1 << 20));
+  CHECK(reduce(Reduce::mean, ones).to_vector()[0] == 1.0f);
+}
+
+TEST_CASE("tensor: every dtype is read as its values") {
+  Cpu c;
+  auto read = [&](const void* p, Dtype t, int64_t n) { return Tensor::view(c.device, p, {n}, t, nullptr).to_vector(); };
+  const int64_t i64[] = {-1, 1LL << 40};
+  CHECK(read(i64, Dtype::i64, 2) == Floats{-1, 1099511627776.0f});
+  const uint8_t u8[] = {0, 255};
+  CHECK(read(u8, Dtype::u8, 2) == Floats{0, 255});
+  const uint32_t u32[] = {7, 4294967295u};
+  CHECK(read(u32, Dtype::u32, 2) == Floats{7, 4294967296.0f});
+  const double f64[] = {0.5, -1e300};
+  CHECK(read(f64, Dtype::f64, 2)[0] == 0.5f);
+  const uint16_t f16[] = {0x3c00, 0xc000, 0x0001}, bf16[] = {0x3f80, 0xc000};
+  CHECK(read(f16, Dtype::f16, 3) == Floats{1, -2, 0x1p-24f});
+  CHECK(read(bf16, Dtype::bf16, 2) == Floats{1, -2});
+}
+
+TEST_CASE("tensor: matmul and linear on f32, bf16 and transposed weights") {
+  for (kernels::Isa isa : {kernels::Isa::ref, kernels::Isa::avx2, kernels::Isa::avx512}) {
+    if (!kernels::isa_supported(isa)) continue;
+    CpuBackend device(kernels::table(isa), 2, true);
+    auto ones = [&](const Shape& s) { return Tensor::from(device, Floats(size_t(s.elements()), 1.0f), s); };
+    CHECK(matmul(ones({2, 3}), ones({3, 4})).to_vector() == Floats(8, 3.0f));
+    const std::vector<uint16_t> bf16(12, 0x3f80);
+    Tensor w = Tensor::view(device, bf16.data(), {4, 3}, Dtype::bf16, nullptr);
+    LinearSpec spec{&w, nullptr};
+    CHECK(linear(ones({2, 3}), spec).to_vector() == Floats(8, 3.0f));
+    // A transposed view gives the bits of the same weight laid out in rows.
+    const int64_t K = 70, M = 37;
+    std::vector<float> v(size_t(K * M));
+    for (size_t i = 0; i < v.size(); i++) v[i] = std::sin(float(i));
+    Tensor kt = Tensor::from(device, v, {K, M}), view = kt.transpose(0, 1), rows = view.contiguous();
+    std::vector<float> xs(size_t(3 * K));
+    for (size_t i = 0; i < xs.size(); i++) xs[i] = std::cos(float(i));
+    Tensor x = Tensor::from(device, xs, {3, K});
+    LinearSpec a{&view, nullptr}, b{&rows, nullptr};
+    CHECK(linear(x, a).to_vector() == linear(x, b).to_vector());
+    // Empty inner dimension: zeros.
+    CHECK(matmul(Tensor::zeros(device, {2, 0}), Tensor::zeros(device, {0, 3})).to_vector() == Floats(6, 0.0f));
+  }
+}
+
+TEST_CASE("tensor: softmax, norms and activations at their edges") {
+  Cpu c;
+  Floats p = softmax(Tensor::from(c.device, Floats{1000, 1000}, {2})).to_vector();
+  CHECK(p[0] == 0.5f);
+  // Rows far from zero: the mean goes first (a one-pass variance loses them).
+  NormSpec layer;
+  layer.layer = true;
+  Floats y = norm(Tensor::from(c.device, Floats{10000, 10001, 10002, 10003}, {4}), layer).to_vector();
+  CHECK(y[0] == doctest::Approx(-1.3416).epsilon(1e-4));
+  CHECK(y[3] == doctest::Approx(1.3416).epsilon(1e-4));
+  NormSpec rms;
+  for (float v : norm(Tensor::from(c.device, Floats(64, 7e9f), {64}), rms).to_vector()) CHECK(v == doctest::Approx(1).epsilon(1e-5));
+  Floats s = unary(Unary::silu, Tensor::from(c.device, Floats{-100, 0, 100}, {3})).to_vector();
+  CHECK(std::fabs(s[0]) < 1e-30f);
+  CHECK(s[1] == 0);
+  CHECK(s[2] == 100);
+}
+
+TEST_CASE("tensor: an activation that is not finite is reported, once") {
+  CpuBackend device(kernels::table(kernels::Isa::ref), 1, true);
+  const std::vector<uint8_t> q8(34, 1);
+  Tensor w = Tensor::view(device, q8.data(), {1, 32}, Dtype::q8_0, nullptr);
+  LinearSpec spec{&w, nullptr};
+  Floats x(32, 1.0f);
+  linear(Tensor::from(device, x, {1, 32}), spec);
+  CHECK(!device.take_fault());
+  x[3] = INFINITY;
+  linear(Tensor::from(device, x, {1, 32}), spec);
+  CHECK(device.take_fault());
+  CHECK(!device.take_fault());
+}
+
+TEST_CASE("tensor: memory blocks are used again") {
+  CpuBackend device(kernels::table(kernels::Isa::ref), 1, true);
+  { Tensor t = Tensor::empty(device, {1000}); }
+  const uint64_t made = device.blocks_made();
+  for (int i = 0; i < 100; i++) Tensor t = Tensor::empty(device, {1000 - i % 10});
+  CHECK(device.blocks_made() == made);
+  for (size_t bytes : {size_t(1), size_t(255), size_t(256), size_t(257), size_t(4096), size_t(5000), size_t(1) << 20, (size_t(1) << 20) + 1}) {
+    Tensor t = Tensor::empty(device, {int64_t(bytes)}, Dtype::u8);
+    std::memset(t.data<void>(), 0xff, bytes);
+    CHECK(reinterpret_cast<uintptr_t>(t.data<void>()) % 64 == 0);
+  }
+}
