@@ -1,9 +1,7 @@
 // chat: talk with a model through its own chat template.
-#include <errno.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <vector>
 
 #include "src/base/error.h"
@@ -28,10 +26,6 @@ constexpr CommandInfo kInfo = {
     "--top-p 0.95, --min-p 0.05.",
     kOptions};
 
-volatile std::sig_atomic_t interrupted = 0;
-
-void on_interrupt(int) { interrupted = 1; }
-
 // The conversation: messages as JSON objects; a system message, if any, is the first.
 class Conversation {
  public:
@@ -53,7 +47,7 @@ class Conversation {
       warn("the context is full: the oldest turn is forgotten");
       messages_.erase(messages_.begin() + ptrdiff_t(first_turn_), messages_.begin() + ptrdiff_t(first_turn_) + 2);
     }
-    GenerateResult result = generator_.generate(request_, prompt, sink, &interrupted);
+    GenerateResult result = generator_.generate(request_, prompt, sink, &SignalPipe::came);
     messages_.push_back(message_json("assistant", result.text));
     return result;
   }
@@ -69,13 +63,11 @@ class Conversation {
 };
 
 int talk(Conversation& conversation) {
-  struct sigaction action = {};  // no SA_RESTART: Ctrl-C also gives a new prompt while one is typed
-  action.sa_handler = on_interrupt;
-  ::sigaction(SIGINT, &action, nullptr);
+  SignalPipe interrupt(SIGINT);
   const bool terminal = ::isatty(0) && ::isatty(1);
-  LineReader reader(0, RequestLimits::max_line_bytes);
+  LineReader reader(0, RequestLimits::max_line_bytes, interrupt.fd());
   while (true) {
-    interrupted = 0;
+    interrupt.clear();
     if (terminal) write_all(1, "> ");
     std::string_view line;
     const LineReader::Status status = reader.next(line);
@@ -120,8 +112,7 @@ int run(const Args& args) {
   }
   const GenerateResult result = conversation.say(words[next], [&](std::string_view text) { return json || write_all(1, text); });
   if (json) return write_all(1, answer_json(conversation.request(), result, *lm) + "\n") ? 0 : 1;
-  if (!result.text.ends_with('\n')) write_all(1, "\n");
-  return 0;
+  return result.finish != Finish::cancelled && (result.text.ends_with('\n') || write_all(1, "\n")) ? 0 : 1;
 }
 
 }  // namespace

@@ -62,8 +62,7 @@ int run(const Args& args) {
   Generator generator(*lm);
   if (args.flag("json")) return write_all(1, answer_json(request, generator.generate(request), *lm) + "\n") ? 0 : 1;
   const GenerateResult result = generator.generate(request, [](std::string_view text) { return write_all(1, text); });
-  if (!result.text.ends_with('\n')) write_all(1, "\n");
-  return 0;
+  return result.finish != Finish::cancelled && (result.text.ends_with('\n') || write_all(1, "\n")) ? 0 : 1;
 }
 
 }  // namespace

@@ -211,48 +211,44 @@ bool StdioHost::write_delta(std::string_view text) {
   return open_;
 }
 
-namespace {
+volatile std::sig_atomic_t SignalPipe::came = 0;
+int SignalPipe::pipe_[2] = {-1, -1};
 
-// SIGTERM as a readable descriptor: a flag would be missed when the signal comes just before read(2), or to another thread.
-class Termination {
- public:
-  Termination() {
-    if (::pipe2(pipe_, O_CLOEXEC | O_NONBLOCK) != 0) fail(Code::file, "stdio: cannot make a pipe: ", std::strerror(errno));
-    struct sigaction action = {};
-    action.sa_handler = on_signal;
-    action.sa_flags = SA_RESTART;
-    ::sigaction(SIGTERM, &action, nullptr);
-  }
-  ~Termination() {
-    ::signal(SIGTERM, SIG_DFL);
-    ::close(pipe_[0]);
-    ::close(pipe_[1]);
-  }
-  int fd() const { return pipe_[0]; }
-  bool came() const {
-    pollfd p = {pipe_[0], POLLIN, 0};
-    return ::poll(&p, 1, 0) > 0;
-  }
-
- private:
-  static void on_signal(int) {
+SignalPipe::SignalPipe(int signal) : signal_(signal) {
+  if (::pipe2(pipe_, O_CLOEXEC | O_NONBLOCK) != 0) fail(Code::file, "cannot make a pipe: ", std::strerror(errno));
+  came = 0;
+  struct sigaction action = {};
+  action.sa_handler = [](int) {
     const int saved = errno;
+    came = 1;
     [[maybe_unused]] const ssize_t n = ::write(pipe_[1], "", 1);
     errno = saved;
-  }
-  static inline int pipe_[2] = {-1, -1};
-};
+  };
+  action.sa_flags = SA_RESTART;
+  ::sigaction(signal, &action, nullptr);
+}
 
-}  // namespace
+SignalPipe::~SignalPipe() {
+  ::signal(signal_, SIG_DFL);
+  ::close(pipe_[0]);
+  ::close(pipe_[1]);
+}
+
+void SignalPipe::clear() {
+  char bytes[64];
+  while (::read(pipe_[0], bytes, sizeof bytes) > 0) {
+  }
+  came = 0;
+}
 
 int serve_stdio(Lm& lm, int in, int out) {
-  const Termination termination;
+  const SignalPipe termination(SIGTERM);
   ::signal(SIGPIPE, SIG_IGN);
 
   StdioHost host(lm, [out](std::string_view line) { return write_all(out, line); });
   LineReader reader(in, RequestLimits::max_line_bytes, termination.fd());
   bool open = true;
-  while (open && !termination.came()) {
+  while (open && !SignalPipe::came) {
     std::string_view line;
     switch (reader.next(line)) {
       case LineReader::Status::line: open = host.answer(line); break;

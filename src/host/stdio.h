@@ -1,5 +1,6 @@
 // The pipe protocol: one JSON request a line in, JSON lines out (kProtocolHelp says it for people).
 #pragma once
+#include <csignal>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -23,7 +24,7 @@ class LineReader {
     line,         // without its line end; the last one may have had none
     too_long,     // a line of more than max_bytes was skipped to its end
     end,          // no more input, or it cannot be read
-    interrupted,  // a signal came, or wake_fd is readable; call again to go on
+    interrupted,  // wake_fd is readable, or a signal came that does not restart calls; call again to go on
   };
   Status next(std::string_view& line);  // `line` is valid until the next call
 
@@ -35,6 +36,23 @@ class LineReader {
   std::string buffer_;
   size_t begin_ = 0, scanned_ = 0;      // the next line begins at begin_; no line end in [begin_, scanned_)
   bool skipping_ = false, end_ = false;
+};
+
+// A signal as a readable descriptor, for LineReader: a flag alone would be missed when the signal comes just before
+// read(2), or to another thread. One at a time; the signal has its default action again afterwards.
+class SignalPipe {
+ public:
+  explicit SignalPipe(int signal);
+  ~SignalPipe();
+  SignalPipe(const SignalPipe&) = delete;
+  SignalPipe& operator=(const SignalPipe&) = delete;
+  int fd() const { return pipe_[0]; }
+  void clear();                                // forgets that it came
+  static volatile std::sig_atomic_t came;
+
+ private:
+  static int pipe_[2];
+  int signal_;
 };
 
 // The final answer object, without a line end.

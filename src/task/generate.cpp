@@ -8,9 +8,6 @@
 #include "src/base/error.h"
 
 namespace tealight {
-
-std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::span<const TextPart> parts);
-
 namespace {
 
 double seconds() {
