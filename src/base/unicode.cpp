@@ -107,7 +107,11 @@ constexpr Range kIdeographs[] = {{0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0xf900
                                  {0x2a700, 0x2b73f}, {0x2b740, 0x2b81f}, {0x2b920, 0x2ceaf}, {0x2f800, 0x2fa1f}};
 }  // namespace
 
-bool is_word(uint32_t c) { return in_categories(c, kLetter | kMark | bit(nd) | bit(pc)); }
+bool is_word(uint32_t c) {
+  // Beyond the categories: circled and squared letters, which are alphabetic symbols (PropList.txt, Other_Alphabetic).
+  if ((c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189)) return true;
+  return in_categories(c, kLetter | kMark | bit(nd) | bit(nl) | bit(pc));
+}
 bool is_numeric(uint32_t c) { return in_categories(c, bit(nd) | bit(nl) | bit(no)); }
 bool is_punctuation(uint32_t c) {
   if (c < 0x80) return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);

@@ -36,7 +36,7 @@ uint32_t category_mask(std::string_view name);
 inline bool in_categories(uint32_t c, uint32_t mask) { return mask >> static_cast<int>(category(c)) & 1; }
 
 bool is_space(uint32_t c);          // property White_Space
-bool is_word(uint32_t c);           // \w: letters, marks, decimal digits, connector punctuation
+bool is_word(uint32_t c);           // \w: alphabetic, marks, decimal digits, connector punctuation (UTS 18, annex C)
 bool is_numeric(uint32_t c);        // Nd, Nl, No
 bool is_punctuation(uint32_t c);    // P*, and every ASCII punctuation character ($ + < = > ^ ` | ~ too)
 bool is_han(uint32_t c);            // script Han

@@ -7,8 +7,10 @@
 namespace tealight {
 namespace {
 
-bool word_before(std::string_view s, size_t i) { return i > 0 && is_word(utf8_at(s, utf8_before(s, i)).c); }
-bool word_after(std::string_view s, size_t i) { return i < s.size() && is_word(utf8_at(s, i).c); }
+// Joiners count as parts of words here.
+bool in_word(uint32_t c) { return is_word(c) || c == 0x200c || c == 0x200d; }
+bool word_before(std::string_view s, size_t i) { return i > 0 && in_word(utf8_at(s, utf8_before(s, i)).c); }
+bool word_after(std::string_view s, size_t i) { return i < s.size() && in_word(utf8_at(s, i).c); }
 
 size_t spaces_before(std::string_view s, size_t i) {
   while (i > 0) {

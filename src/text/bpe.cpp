@@ -116,18 +116,19 @@ class Bpe : public TokenModel {
           continue;
         }
       const bool drop = o_.unknown < 0 && !o_.byte_fallback;
+      uint32_t shift = 0;                  // 1: the character that opened the word is gone
       if (drop || !o_.end_of_word.empty()) {
         buffer.clear();
-        if (drop) append_known(buffer, word);
+        if (drop) shift = append_known(buffer, word);
         else buffer = word;
         if (buffer.empty()) continue;
         buffer += o_.end_of_word;
         word = buffer;
       }
       merger.start(word, o_.end_of_word.size());
-      merger.run([&](std::string_view both, uint32_t left, uint32_t begin) { return rank(both, left, begin); }, false);
+      merger.run([&](std::string_view both, uint32_t left, uint32_t begin) { return rank(both, left, begin + shift); }, false);
       bool after_unknown = false;
-      merger.each([&](std::string_view s, uint32_t begin) { after_unknown = append(s, begin, after_unknown, out); });
+      merger.each([&](std::string_view s, uint32_t begin) { after_unknown = append(s, begin + shift, after_unknown, out); });
     }
   }
 
@@ -166,15 +167,18 @@ class Bpe : public TokenModel {
     if (begin == 0 || o_.continuing_prefix.empty()) return vocab_->find_text(s);
     return vocab_->find_text(o_.continuing_prefix + std::string(s));
   }
-  // The characters of a word that are tokens: the others vanish before anything is merged.
-  void append_known(std::string& to, std::string_view word) const {
+  // The characters of a word that are tokens: the others vanish before anything is merged. 1 if the first one does.
+  uint32_t append_known(std::string& to, std::string_view word) const {
+    uint32_t first_gone = 0;
     for (size_t i = 0; i < word.size();) {
       const size_t n = utf8_at(word, i).bytes;
       std::string c(word.substr(i, n));
       if (i + n == word.size()) c += o_.end_of_word;
       if (find(c, uint32_t(i)) >= 0) to += word.substr(i, n);
+      else if (i == 0) first_gone = 1;
       i += n;
     }
+    return first_gone;
   }
   // Appends one symbol; true when it was unknown.
   bool append(std::string_view s, uint32_t begin, bool after_unknown, std::vector<TokenId>& out) const {

@@ -142,7 +142,7 @@ void PipelineTokenizer::append_bytes(std::string& out, TokenId id, bool first, b
   const TokenKind k = vocab->kind(id);
   const bool special = k == TokenKind::control || k == TokenKind::unknown;
   if (special && skip_special) return;
-  decoder.append(out, vocab->piece(id), first, special || k == TokenKind::user_defined);
+  decoder.append(out, vocab->piece(id), first, special || k == TokenKind::user_defined || k == TokenKind::added);
 }
 
 std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {

@@ -11,6 +11,8 @@ const char kGpt2Pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s
 namespace {
 
 constexpr int kMaxDepth = 16;
+// \w+|[^\w\s]+ where \w is as in UTS 18, annex C, with the joiners.
+constexpr const char kWords[] = "[\\w\u200c\u200d]+|[^\\w\\s\u200c\u200d]+";
 
 struct Part {
   size_t begin, end;
@@ -76,7 +78,11 @@ void cut_parts(std::string_view piece, const std::vector<Part>& parts, SplitBeha
 
 void run_step(const SplitStep& s, const Pieces& in, Pieces& out) {
   Finder finder(s);
-  for (size_t i = 0; i < in.size(); i++) cut_parts(in[i], finder.find(in[i]), s.behavior, out);
+  for (size_t i = 0; i < in.size(); i++) {
+    const std::vector<Part>& parts = finder.find(in[i]);
+    if (s.behavior == SplitBehavior::removed && i == 0 && !parts.empty() && parts[0].match) out.at_start = false;
+    cut_parts(in[i], parts, s.behavior, out);
+  }
 }
 
 void run_step(const ByteLevelStep& s, const Pieces& in, Pieces& out) {
@@ -186,7 +192,7 @@ void add_steps(Json j, std::vector<PreTokenizer::Step>& steps, int depth) {
     split_chars(is_space, SplitBehavior::removed);
   } else if (type == "Whitespace") {
     SplitStep s;
-    s.regex = regex("\\w+|[^\\w\\s]+");
+    s.regex = regex(kWords);
     s.behavior = SplitBehavior::removed;
     s.invert = true;
     steps.push_back(std::move(s));

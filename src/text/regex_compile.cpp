@@ -211,7 +211,11 @@ class Parser {
     if (eat("z")) return assertion(Op::text_end);
     if (eat("Z")) return assertion(Op::text_end_newline);
     CharClass c;
-    if (set_escape(c)) return single(std::move(c));
+    if (set_escape(c)) {
+      // Oniguruma counts superscript digits and fractions of Latin-1 as word characters, but not inside [].
+      if (c.word) c.ranges = {{0xb2, 0xb3}, {0xb9, 0xb9}, {0xbc, 0xbe}};
+      return single(std::move(c));
+    }
     return literal(char_escape());
   }
 

@@ -71,6 +71,7 @@ class Loader {
       scores_.push_back(e[1].number("model.vocab: a score"));
     }
     if (pieces_.empty()) bad("model.vocab: is empty");
+    n_model_ = pieces_.size();
   }
   void read_added() {
     for (Json a : root_["added_tokens"].elements()) {
@@ -82,8 +83,10 @@ class Loader {
       t.single_word = flag(a, "single_word");
       t.normalized = flag(a, "normalized", !t.special);
       const int64_t id = a["id"].integer("added_tokens: id");
+      const bool known = id >= 0 && size_t(id) < n_model_ && !pieces_[size_t(id)].empty();
       put(id, a["content"].string("added_tokens: content"));
       t.id = TokenId(id);
+      kinds_.push_back(t.special ? TokenKind::control : known ? TokenKind::user_defined : TokenKind::added);
       added_.push_back(std::move(t));
     }
   }
@@ -95,7 +98,7 @@ class Loader {
     for (std::string_view p : pieces_) StringList::append(v->owned, p);
     v->pieces = StringList(std::as_bytes(std::span(v->owned)), pieces_.size(), "model.vocab");
     v->own_kinds.assign(pieces_.size(), TokenKind::normal);
-    for (const AddedToken& t : added_) v->own_kinds[size_t(t.id)] = t.special ? TokenKind::control : TokenKind::user_defined;
+    for (size_t i = 0; i < added_.size(); i++) v->own_kinds[size_t(added_[i].id)] = kinds_[i];
     vocab_ = v;
     out_->vocab = std::move(v);
   }
@@ -219,10 +222,11 @@ class Loader {
   std::string_view what_;
   Json model_;
   std::string_view type_;
-  size_t entries_ = 0;
+  size_t entries_ = 0, n_model_ = 0;       // entries in all; ids up to the largest of the model's own
   std::vector<std::string_view> pieces_;
   std::vector<double> scores_;
   std::vector<AddedToken> added_;
+  std::vector<TokenKind> kinds_;           // of added_
   std::shared_ptr<const Vocab> vocab_;
   std::shared_ptr<PipelineTokenizer> out_ = std::make_shared<PipelineTokenizer>();
 };

@@ -97,7 +97,8 @@ TokenId Vocab::find_text(std::string_view piece) const {
   const uint32_t v = index().table.find(hash64(piece), [&](uint32_t i) { return pieces[i] == piece; });
   if (v == UINT32_MAX) return -1;
   const TokenKind k = kind(TokenId(v));
-  return k == TokenKind::control || k == TokenKind::unknown || k == TokenKind::byte ? -1 : TokenId(v);
+  const bool never = k == TokenKind::control || k == TokenKind::unknown || k == TokenKind::byte || k == TokenKind::added;
+  return never ? -1 : TokenId(v);
 }
 
 }  // namespace tealight

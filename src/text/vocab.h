@@ -58,8 +58,8 @@ class StringList {
   std::vector<uint32_t> begins_;
 };
 
-// The token types of GGUF.
-enum class TokenKind : uint8_t { undefined, normal, unknown, control, user_defined, unused, byte };
+// The token types of GGUF; and of tokenizer.json, the added tokens that its model does not know.
+enum class TokenKind : uint8_t { undefined, normal, unknown, control, user_defined, unused, byte, added };
 
 class Vocab {
  public:
@@ -81,7 +81,7 @@ class Vocab {
   float score(TokenId id) const;
   // The id of a piece, of any kind. The first of two equal pieces counts.
   std::optional<TokenId> find(std::string_view piece) const;
-  // The same, for the words of a text: never a special token, nor a byte token.
+  // The same, for the words of a text: never a special, an added or a byte token.
   TokenId find_text(std::string_view piece) const;   // -1: none
   // The id of "<0xXX>", or -1.
   TokenId byte_token(uint8_t b) const { return index().bytes[b]; }
