@@ -22,7 +22,7 @@ struct Path {
       const std::string_view part = s.substr(pos, dot - pos);
       Int n = 0;
       const bool digits = !part.empty() && part.size() < 18 && part.find_first_not_of("0123456789") == part.npos;
-      for (char c : part) n = n * 10 + (c - '0');
+      for (char c : digits ? part : std::string_view()) n = n * 10 + (c - '0');
       parts.push_back(digits ? Value::of(n) : rt.text(part, false));
       pos = dot + 1;
     }
@@ -247,8 +247,8 @@ Value f_truncate(Runtime& rt, const Value& v, const Args& args) {
   if (const Text* t = p.text(2)) end = *t;
   const Int keep = size - Int(count_chars(end.view()));
   if (keep < 0 || leeway < 0) rt.error("truncate(): the length is less than that of its end");
-  if (!v.is_string()) rt.error("truncate(): expected a string, got ", type_name(v));
   if (Int(length(rt, v)) <= size + leeway) return v;
+  if (!v.is_string()) rt.error("truncate(): expected a string, got ", type_name(v));
   Text t = v.text().slice(0, char_offset(v.str(), size_t(keep)));
   if (!p.flag(1))
     if (const size_t space = t.view().rfind(' '); space != std::string_view::npos) t = t.slice(0, space);

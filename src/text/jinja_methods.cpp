@@ -102,7 +102,7 @@ bool subscript(Runtime& rt, const Value& v, const Value& key, Value& out) {
   switch (v.type()) {
     case Type::undefined: undefined_error(rt, v);
     case Type::dict: {
-      if (key.is(Type::list) || key.is(Type::dict)) return false;
+      if (key.is(Type::list) || key.is(Type::dict) || key.is(Type::view)) return false;
       const Value* found = v.dict().find(key);
       if (found) out = *found;
       return found;
@@ -192,7 +192,7 @@ Value get_item(Runtime& rt, const Value& v, const Value& key) {
 
 Value get_slice(Runtime& rt, const Value& v, const Value& start, const Value& stop, const Value& step) {
   if (v.is_undefined()) undefined_error(rt, v);
-  if (!v.is_string() && !v.is_sequence() && !v.is(Type::range)) return rt.undefined(cat("'", object_name(v), "' has no element slice"));
+  if (!v.is_string() && !v.is_sequence() && !v.is(Type::range)) rt.error("'", type_name(v), "' object cannot be sliced");
   const auto part = [&](const Value& p, Int otherwise) {
     if (p.is_none()) return otherwise;
     if (!p.is_int()) rt.error("slice indices must be integers or None");

@@ -172,7 +172,7 @@ std::vector<Value> iterate(Runtime& rt, const Value& v) {
       room(count_chars(v.str()));
       for (size_t pos = 0; pos < v.text().size();) {
         const size_t n = char_bytes(static_cast<unsigned char>(v.str()[pos]));
-        out.push_back(rt.text(v.text().slice(pos, n), v.string().markup));
+        out.push_back(rt.text(v.text().slice(pos, n)));
         pos += n;
       }
       return out;

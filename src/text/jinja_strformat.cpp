@@ -342,7 +342,7 @@ Value percent_format(Runtime& rt, const Value& format, const Value& arguments) {
     pos = percent + 1;
     if (percent < f.size()) p.conversion(pos);
   }
-  const size_t given = p.single() ? size_t(!arguments.is(Type::dict) && !arguments.is(Type::list)) : arguments.items().size();
+  const size_t given = p.single() ? size_t(!arguments.is(Type::dict) && !arguments.is(Type::list) && !arguments.is(Type::range) && !arguments.is_undefined()) : arguments.items().size();
   if (p.used < given) rt.error("not all arguments converted during string formatting");
   return like(rt, format, std::move(p.out));
 }

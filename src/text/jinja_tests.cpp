@@ -58,7 +58,7 @@ Value is_known(Runtime& rt, const Value& v, const Args& args) {
 }
 
 bool is_boolean(const Value& v) { return v.is(Type::boolean); }
-bool is_callable(const Value& v) { return v.is(Type::function) || v.is(Type::macro) || v.is(Type::loop); }
+bool is_callable(const Value& v) { return v.is(Type::function) || v.is(Type::macro) || v.is(Type::loop) || v.is_undefined(); }
 bool is_defined(const Value& v) { return !v.is_undefined(); }
 bool is_undefined(const Value& v) { return v.is_undefined(); }
 bool is_escaped(const Value& v) { return v.is_string() && v.string().markup; }

@@ -144,7 +144,8 @@ uint64_t hash_value(Runtime& rt, const Value& v) {
     case Type::undefined:
     case Type::none: return 0;
     case Type::list:
-    case Type::dict: rt.error("unhashable type: '", type_name(v), "'");
+    case Type::dict:
+    case Type::view: rt.error("unhashable type: '", type_name(v), "'");
     default: return mix(uint64_t(uintptr_t(v.object())));
   }
 }
