@@ -7,6 +7,7 @@ void load_experts(const Source& s, nn::Moe& m, int64_t layer, int64_t experts, i
                   std::string_view module, std::array<std::string_view, 3> projections) {
   if (experts < 1 || experts > 4096 || m.top < 1 || m.top > experts || m.top > 32)
     fail(Code::model, m.top, " of ", experts, " experts");
+  if (ff < 1 || ff > 1 << 24) fail(Code::model, "experts of the width ", ff);
   Tensor gate, up, down;
   const Name fused = s.at(layer, "", cat(module, ".gate_up_proj"));
   if (s.gguf()) {

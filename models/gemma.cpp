@@ -22,13 +22,13 @@ struct Reader {
   // GGUF files have the 1 added already.
   nn::Norm norm(const Name& n, int64_t size) const { return s.rms_norm(n, size, eps, s.gguf() ? 0 : 1); }
 
-  nn::Decoder begin() const {
+  nn::Decoder begin(double rope_base = 1e4) const {
     if (s.boolean("", "use_bidirectional_attention", false)) fail(Code::unsupported, "config.json: use_bidirectional_attention");
     nn::Decoder m;
     s.embedding_and_head(m, d, "model.embed_tokens", "lm_head");
     m.embedding_scale = float(std::sqrt(double(d.model)));
     m.final_norm = norm({"output_norm", "model.norm"}, d.model);
-    m.ropes.push_back(s.rope(d.head, d.head, true, s.architecture().starts_with("gemma3") ? 1e6 : 1e4));
+    m.ropes.push_back(s.rope(d.head, d.head, true, rope_base));
     return m;
   }
 };
@@ -48,7 +48,7 @@ float query_scale(const Source& s, const Dims& d, int64_t layers_of_largest) {
   const double by_size = double(d.layers == layers_of_largest ? d.model / d.heads : d.head);
   const double scalar = s.number("", "query_pre_attn_scalar", s.gguf() ? by_size : 256);
   if (!(scalar > 0)) fail(Code::model, "config.json: a query_pre_attn_scalar of ", scalar);
-  return float(1 / std::sqrt(s.gguf() ? by_size : scalar));
+  return float(1 / std::sqrt(scalar));
 }
 
 // The block that Gemma 2 and 3 share.
@@ -95,8 +95,10 @@ nn::Decoder load_gemma2(const Source& s) {
 
 nn::Decoder load_gemma3(const Source& s) {
   // Published configs leave out what the library's defaults say.
-  const Reader r = reader(s, {.model = 2304, .layers = 26, .heads = 8, .kv_heads = 4, .head = 256, .ff = 9216, .vocab = 262208, .context = 131072});
-  nn::Decoder m = r.begin();
+  constexpr Dims kDefaults = {
+      .model = 2304, .layers = 26, .heads = 8, .kv_heads = 4, .head = 256, .ff = 9216, .vocab = 262208, .context = 131072};
+  const Reader r = reader(s, kDefaults);
+  nn::Decoder m = r.begin(1e6);
   m.logit_softcap = softcap(s, "final_logit_softcapping", 0);
   const Json local = s.config()["rope_parameters"]["sliding_attention"];
   if (local["rope_type"] && local["rope_type"].string("config.json: rope_type") != "default")

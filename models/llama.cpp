@@ -30,7 +30,7 @@ nn::Decoder load_llama(const Source& s) {
     nn::DecoderBlock b;
     b.attn_norm = s.rms_norm(s.at(l, "attn_norm", "input_layernorm"), d.model, eps);
     b.attn = self_attention(s, d, l);
-    b.attn.window = int(window);
+    b.attn.window = s.window(l, window, 0);
     b.ffn_norm = s.rms_norm(s.at(l, "ffn_norm", "post_attention_layernorm"), d.model, eps);
     if (experts) b.moe = mixtral_moe(s, d, l, experts);
     else b.mlp = gated_mlp(s, d, l, s.activation("silu"));

@@ -7,8 +7,7 @@ namespace tealight::models {
 nn::Decoder load_olmo2(const Source& s) {
   const Dims d = s.dims();
   const double eps = s.number("attention.layer_norm_rms_epsilon", "rms_norm_eps");
-  const bool slides = s.gguf() || s.architecture() == "olmo3";
-  const int64_t window = slides ? s.integer("attention.sliding_window", "sliding_window", 0) : 0;
+  const int64_t window = s.integer("attention.sliding_window", "sliding_window", 0);
   nn::Decoder m;
   s.embedding_and_head(m, d, "model.embed_tokens", "lm_head");
   m.ropes.push_back(s.rope(d.head, d.head, true));

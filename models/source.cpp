@@ -91,21 +91,22 @@ Dims Source::dims(const Dims& otherwise) const {
     const char* k = gguf_ || lookup(h) || !lookup(old) ? h : old;
     return missing ? integer(g, k, missing) : integer(g, k);
   };
+  auto either = [](int64_t a, int64_t b) { return a ? a : b; };
   Dims d;
   d.model = within("the embedding length", value("embedding_length", "hidden_size", "n_embd", otherwise.model), kMaxWidth);
   d.layers = within("the number of layers", value("block_count", "num_hidden_layers", "n_layer", otherwise.layers), kMaxLayers);
   d.heads = within("the number of heads", value("attention.head_count", "num_attention_heads", "n_head", otherwise.heads), kMaxHeads);
-  d.kv_heads = within("the number of K/V heads",
-                      integer("attention.head_count_kv", "num_key_value_heads", otherwise.kv_heads ? otherwise.kv_heads : d.heads), kMaxHeads);
+  const int64_t kv_heads = integer("attention.head_count_kv", "num_key_value_heads", either(otherwise.kv_heads, d.heads));
+  d.kv_heads = within("the number of K/V heads", kv_heads, kMaxHeads);
   if (d.heads % d.kv_heads) fail(Code::model, d.heads, " heads are not a multiple of ", d.kv_heads, " K/V heads");
   const int64_t key_length = integer("attention.key_length", "head_dim", gguf_ ? 0 : otherwise.head);
   if (!key_length && d.model % d.heads) fail(Code::model, "an embedding length of ", d.model, " is not a multiple of ", d.heads, " heads");
   d.head = within("the head size", key_length ? key_length : d.model / d.heads, kMaxHead);
   if (gguf_ && integer("attention.value_length", "", d.head) != d.head) fail(Code::unsupported, "keys and values of different sizes");
-  d.ff = within("the feed-forward length", value("feed_forward_length", "intermediate_size", "n_inner", otherwise.ff ? otherwise.ff : 4 * d.model),
-                kMaxWidth);
-  d.context = within("the context length", value("context_length", "max_position_embeddings", "n_positions", otherwise.context ? otherwise.context : 2048),
-                     int64_t(1) << 31);
+  const int64_t ff = value("feed_forward_length", "intermediate_size", "n_inner", either(otherwise.ff, 4 * d.model));
+  d.ff = within("the feed-forward length", ff, kMaxWidth);
+  const int64_t context = value("context_length", "max_position_embeddings", "n_positions", either(otherwise.context, 2048));
+  d.context = within("the context length", context, INT32_MAX);
   if (gguf_) {
     const WeightView* e = weights().find("token_embd.weight");
     if (!e || e->rank != 2) fail(Code::model, "tensor token_embd.weight is missing or no matrix");
@@ -154,11 +155,11 @@ Tensor Source::as_tensor(const WeightView& v) const {
 
 Tensor Source::matrix(const Name& n, int64_t rows, int64_t cols) const {
   const WeightView& v = need(n, ".weight");
-  if (v.rank == 1 && rows == 1 && int64_t(v.shape[0]) == cols && info(v.dtype).family != Family::none) return as_tensor(v).reshape({1, cols});
-  if (v.rank != 2 || int64_t(v.shape[0]) != rows || int64_t(v.shape[1]) != cols)
+  const bool one_row = v.rank == 1 && rows == 1 && int64_t(v.shape[0]) == cols;
+  if (!one_row && (v.rank != 2 || int64_t(v.shape[0]) != rows || int64_t(v.shape[1]) != cols))
     fail(Code::model, "tensor ", v.name, " is ", shape_text(v), ", expected [", rows, ", ", cols, "]");
   if (info(v.dtype).family == Family::none) fail(Code::model, "tensor ", v.name, " is ", name(v.dtype), ", which cannot be multiplied");
-  return as_tensor(v);
+  return one_row ? as_tensor(v).reshape({1, cols}) : as_tensor(v);
 }
 
 Tensor Source::experts(const Name& n, int64_t count, int64_t rows, int64_t cols) const {
@@ -285,7 +286,7 @@ void Source::scale_rope(nn::Rope& r, double base, Json p) const {
     r.magnitude = r.magnitude_long = float(value_or("attention_factor", m));
     return;
   }
-  fail(Code::unsupported, "config.json: rope type ", quoted(type));
+  fail(Code::unsupported, "config.json: rope type ", quoted(type), " is not known");
 }
 
 void Source::scale_rope_gguf(nn::Rope& r, double base) const {
@@ -310,7 +311,7 @@ void Source::scale_rope_gguf(nn::Rope& r, double base) const {
   } else if (type == "linear" || (type == "none" && factor != 1)) {
     r.linear(factor);
   } else if (type != "none" && type != "longrope") {
-    fail(Code::unsupported, "rope scaling of type ", quoted(type));
+    fail(Code::unsupported, "rope scaling of type ", quoted(type), " is not known");
   }
 }
 
@@ -339,7 +340,8 @@ int Source::window(int64_t layer, int64_t size, int64_t pattern) const {
       return v.data[layer] != std::byte(0) ? int(size) : 0;
     }
   }
-  pattern = integer("attention.sliding_window_pattern", lookup("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern", pattern);
+  const char* named = lookup("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
+  pattern = integer("attention.sliding_window_pattern", named, pattern);
   return pattern > 0 && (layer + 1) % pattern == 0 ? 0 : int(size);
 }
 
@@ -355,7 +357,7 @@ Activation Source::activation(std::string_view default_name) const {
   if (a == "gelu_new" || a == "gelu_pytorch_tanh" || a == "gelu_fast" || a == "gelu_python_tanh") return Activation::gelu_tanh;
   if (a == "relu") return Activation::relu;
   if (a == "relu2" || a == "relu_squared") return Activation::relu_squared;
-  fail(Code::unsupported, "activation ", quoted(a));
+  fail(Code::unsupported, "activation ", quoted(a), " is not known");
 }
 
 void Source::embedding_and_head(nn::Decoder& d, const Dims& dims, std::string_view hf_embedding, std::string_view hf_head) const {

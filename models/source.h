@@ -61,7 +61,7 @@ class Source {
 
   // The rotation that the file describes for its (global) layers: base and scaling. `rotated` values of a head turn.
   nn::Rope rope(int64_t rotated, int64_t head, bool neox, double default_base = 10000) const;
-  double rope_base(double otherwise = 10000) const;
+  double rope_base(double otherwise = 10000) const;                 // unscaled
   // How many values of a head turn: a stated count, or a stated part of the head, or `part` of it.
   int64_t rotated(int64_t head, double part = 1) const;
   // Hugging Face's parameters of one kind of layer ("full_attention", "sliding_attention"), or of all layers ("").

@@ -268,6 +268,39 @@ TEST_CASE("models: quantized GGUF files give the logits of their dequantized wei
   CHECK(mean <= 1);
 }
 
+TEST_CASE("models: checkpoints of bare models, and those inside of a larger one") {
+  for (const char* name : {"granite", "gpt2", "gemma3_custom"}) {
+    CAPTURE(name);
+    const std::string from = fixture(cat("models/", name));
+    REQUIRE(!from.empty());
+    const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
+    const std::vector<float> whole = logits(load_hf(from), ids, ids.size());
+    char dir[] = "/tmp/tealight_models_XXXXXX";
+    REQUIRE(mkdtemp(dir));
+    const std::string config = cat(dir, "/config.json"), weights = cat(dir, "/model.safetensors");
+    for (std::string_view prefix : {"", "language_model.model.", "model.language_model."}) {
+      if (std::string_view(name) == "gpt2" && !prefix.empty()) continue;
+      {
+        const Safetensors file = Safetensors::open(from + "/model.safetensors");
+        std::vector<SafetensorsWriter::Declared> declared;
+        for (const WeightView& v : file.weights.all())
+          declared.push_back({cat(prefix, v.name.substr(v.name.find('.') + 1)), v.dtype, {v.shape, v.shape + v.rank}});
+        SafetensorsWriter w(weights, declared);
+        for (const WeightView& v : file.weights.all()) w.write(v.data, v.bytes);
+        w.finish();
+        OutputFile c(config);
+        const std::string text = text_of(from + "/config.json");
+        c.write(text.data(), text.size());
+        c.finish();
+      }
+      CHECK(same_bits(logits(load_hf(dir), ids, ids.size()), whole));
+    }
+    ::unlink(config.c_str());
+    ::unlink(weights.c_str());
+    ::rmdir(dir);
+  }
+}
+
 TEST_CASE("models: a later token changes nothing before it") {
   const std::string path = fixture("models/qwen2_moe");
   REQUIRE(!path.empty());

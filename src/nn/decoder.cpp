@@ -98,7 +98,11 @@ Tensor forward(const DecoderBlock& k, const Tensor& x, const Batch& b, int layer
 
 Tensor Decoder::hidden(const Batch& b, bool use_long, const LayerProbe& probe) const {
   Tensor x = embed(embedding, b.ids, embedding_scale);
-  if (positions) x = add(x, embed(positions, b.positions));
+  if (positions) {
+    for (int32_t p : b.positions)
+      if (p >= positions.dim(0)) fail(Code::request, "position ", p, " is beyond the ", positions.dim(0), " that the model has learned");
+    x = add(x, embed(positions, b.positions));
+  }
   if (embedding_norm) x = embedding_norm(x);
   constexpr size_t kRopes = 2;                       // a global and a local one at most
   std::array<Tensor, kRopes> cos, sin;
