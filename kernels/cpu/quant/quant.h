@@ -39,12 +39,17 @@ inline __m256i scale_lanes(__m256i sc, int j) {
   return _mm256_shuffle_epi8(half, _mm256_setr_epi32(lo, lo, lo, lo, hi, hi, hi, hi));
 }
 
+constexpr int kAhead = 512;  // bytes of prefetch along each row
+
 // Eight rows `stride` bytes apart times one token.
 template <class Type>
 inline __m256 rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& a) {
   constexpr int B = Type::kBlock;
   __m256 acc = _mm256_setzero_ps();
+  const uint8_t* end = w + size_t(blocks) * Type::kBytes - kAhead;
   for (int b = 0; b < blocks; b++, w += Type::kBytes) {
+    // further on in each row, then the beginnings of the next eight rows
+    const uint8_t* ahead = w < end ? w + kAhead : w + kAhead + 7 * stride;
     const int8_t* q = a.q + b * B;
     const __m256 dx = _mm256_set1_ps(a.dx[b]);
     __m256i v[8], m[8];
@@ -52,7 +57,7 @@ inline __m256 rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& 
       const __m256i x = load256(q);
       TL_UNROLL for (int i = 0; i < 8; i++) {
         const uint8_t* block = w + size_t(i) * stride;
-        __builtin_prefetch(block + 512);
+        __builtin_prefetch(ahead + size_t(i) * stride);
         const __m256i code = Type::codes32(block, 0);
         if constexpr (Type::kMaxCode == 0) v[i] = dot_add(_mm256_setzero_si256(), _mm256_abs_epi8(code), _mm256_sign_epi8(x, code));
         else v[i] = dot_add(_mm256_setzero_si256(), code, x);
@@ -61,7 +66,7 @@ inline __m256 rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& 
       const __m256i sums = Type::kSub == 16 ? load256(a.sum16 + b * 16) : _mm256_zextsi128_si256(load128(a.sum32 + b * 8));
       TL_UNROLL for (int i = 0; i < 8; i++) {
         const uint8_t* block = w + size_t(i) * stride;
-        for (int l = 0; l < Type::kBytes; l += 64) __builtin_prefetch(block + 512 + l);
+        for (int l = 0; l < Type::kBytes; l += 64) __builtin_prefetch(ahead + size_t(i) * stride + l);
         __m256i sc, mn;
         Type::scales16(block, &sc, &mn);
         __m256i S = _mm256_setzero_si256();

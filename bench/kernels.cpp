@@ -1,0 +1,196 @@
+// Speed of the kernels, one thread: decode as GB/s of weights next to a plain read loop, prefill as Gop/s (two operations a
+// multiply-add), for every type and instruction set that runs here.
+//   bench_kernels [decode|prefill|attention|row|all] [TYPE]
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#include "kernels/kernels.h"
+
+using namespace tealight;
+using namespace tealight::kernels;
+
+namespace {
+
+// Processor time of this thread, so that other work on the machine does not count.
+double now() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
+}
+
+// Seconds of the fastest of several calls, for at least `total` seconds.
+template <class F>
+double best(F f, double total = 0.4) {
+  double fastest = 1e30;
+  const double end = now() + total;
+  int runs = 0;
+  do {
+    const double t = now();
+    f();
+    fastest = std::min(fastest, now() - t);
+  } while (++runs < 3 || now() < end);
+  return fastest;
+}
+
+template <class T>
+T* aligned(size_t n) {
+  void* p = std::aligned_alloc(64, (n * sizeof(T) + 127) / 64 * 64);
+  std::memset(p, 0, n * sizeof(T));
+  return static_cast<T*>(p);
+}
+
+uint32_t state = 1;
+uint32_t next() { return state = state * 1664525 + 1013904223; }
+
+// Bytes that make small finite numbers whatever the type.
+void fill(uint8_t* p, size_t n) {
+  for (size_t i = 0; i < n; i++) p[i] = uint8_t(next() >> 24 & 0x3b);
+}
+
+std::vector<const Table*> sets() {
+  std::vector<const Table*> t;
+  for (int i = 0; i < kIsas; i++)
+    if (isa_supported(Isa(i))) t.push_back(&table(Isa(i)));
+  return t;
+}
+
+constexpr size_t kMemory = size_t(256) << 20;  // weights rotate over this much, so that they come from memory
+
+double read_speed(const uint8_t* p) {
+  uint64_t sum = 0;
+  const double s = best([&] {
+    uint64_t a[8] = {};
+    for (size_t i = 0; i < kMemory; i += 64) {
+      __builtin_prefetch(p + i + 1024);
+      uint64_t v[8];
+      std::memcpy(v, p + i, 64);
+      for (int j = 0; j < 8; j++) a[j] |= v[j];
+    }
+    for (uint64_t v : a) sum += v;
+  });
+  static volatile uint64_t keep;
+  keep = sum;
+  (void)keep;
+  return double(kMemory) / s * 1e-9;
+}
+
+void decode(const Table& t, Dtype type, const uint8_t* memory) {
+  const double read = read_speed(memory);
+  constexpr int K = 2048, N = 4096;
+  const size_t bytes = size_t(N) * row_bytes(type, K), matrices = kMemory / bytes;
+  float *x = aligned<float>(K), *y = aligned<float>(N);
+  for (int i = 0; i < K; i++) x[i] = float(next() >> 8) * 0x1p-24f - 0.5f;
+  auto* scratch = aligned<uint8_t>(matmul_scratch_bytes(K, 1));
+  const Family family = info(type).family;
+  if (t.matmul_int[int(type)]) {
+    auto* act = aligned<uint8_t>(act_bytes(family, 1, K));
+    t.quantize(family, x, K, 1, K, act);
+    const double s = best([&] {
+      for (size_t i = 0; i < matrices; i++) t.matmul_int[int(type)](memory + i * bytes, K, act, 1, y, N, 0, N, scratch);
+    });
+    const double speed = double(bytes * matrices) / s * 1e-9;
+    constexpr int kNear = 64;  // rows that stay in the cache
+    const double near = double(bytes) / N * kNear / best([&] { t.matmul_int[int(type)](memory, K, act, 1, y, N, 0, kNear, scratch); }, 0.05) * 1e-9;
+    std::printf("decode   %-7s %-8s int   %6.1f GB/s  %3.0f%% of the read loop (%.1f from cache)\n", t.isa, name(type), speed, 100 * speed / read, near);
+    std::free(act);
+  }
+  if (t.matmul_float[int(type)]) {
+    const double s = best([&] {
+      for (size_t i = 0; i < matrices; i++)
+        t.matmul_float[int(type)](memory + i * bytes, row_bytes(type, K), K, x, K, 1, y, N, 0, N, scratch);
+    }, 0.1);
+    const double speed = double(bytes * matrices) / s * 1e-9;
+    std::printf("decode   %-7s %-8s float %6.1f GB/s  %3.0f%% of the read loop\n", t.isa, name(type), speed, 100 * speed / read);
+  }
+  std::free(x), std::free(y), std::free(scratch);
+}
+
+void prefill(const Table& t, Dtype type, const uint8_t* memory) {
+  constexpr int K = 2048, N = 512;
+  const Family family = info(type).family;
+  auto* scratch = aligned<uint8_t>(matmul_scratch_bytes(K, 512));
+  for (int T : {4, 8, 16, 128, 512}) {
+    float *x = aligned<float>(size_t(K) * size_t(T)), *y = aligned<float>(size_t(N + 16) * size_t(T));
+    for (size_t i = 0; i < size_t(K) * size_t(T); i++) x[i] = float(next() >> 8) * 0x1p-24f - 0.5f;
+    const double ops = 2.0 * K * N * T * 1e-9;
+    std::printf("prefill  %-7s %-8s T %3d", t.isa, name(type), T);
+    if (t.matmul_int[int(type)]) {
+      auto* act = aligned<uint8_t>(act_bytes(family, T, K));
+      const double quantizing = best([&] { t.quantize(family, x, K, T, K, act); }, 0.02);
+      std::printf("  int %6.1f Gop/s (quantize %.2f ns a value)",
+                  ops / best([&] { t.matmul_int[int(type)](memory, K, act, T, y, N + 16, 0, N, scratch); }, 0.1),
+                  quantizing * 1e9 / (double(K) * T));
+      std::free(act);
+    }
+    if (t.matmul_float[int(type)])
+      std::printf("  float %6.1f Gop/s",
+                  ops / best([&] { t.matmul_float[int(type)](memory, row_bytes(type, K), K, x, K, T, y, N + 16, 0, N, scratch); }, 0.1));
+    std::printf("\n");
+    std::free(x), std::free(y);
+  }
+  std::free(scratch);
+}
+
+void attention(const Table& t, const uint8_t* memory, double read) {
+  for (int d : {64, 128})
+    for (int heads : {1, 3, 4, 8}) {
+      constexpr int kDepth = 2048;
+      const size_t each = size_t(kDepth) * size_t(d) * 2, pairs = kMemory / (2 * each);
+      float *q = aligned<float>(size_t(heads * d)), *out = aligned<float>(size_t(heads * d)), *scratch = aligned<float>(size_t(heads) * kDepth);
+      const double s = best([&] {
+        for (size_t i = 0; i < pairs; i++)
+          t.attention({q, size_t(d), memory + 2 * i * each, memory + (2 * i + 1) * each, Dtype::f16, heads, d, d, 0, kDepth, 0.1f, 0, out, size_t(d), scratch});
+      });
+      const double speed = double(2 * each * pairs) / s * 1e-9;
+      std::printf("attention %-7s d %3d heads %d depth %d: %5.1f GB/s of K and V, %3.0f%% of the read loop\n", t.isa, d, heads, kDepth, speed, 100 * speed / read);
+      std::free(q), std::free(out), std::free(scratch);
+    }
+}
+
+void rows(const Table& t) {
+  constexpr int n = 4096;
+  float *x = aligned<float>(n), *w = aligned<float>(n), *y = aligned<float>(n);
+  for (int i = 0; i < n; i++) x[i] = float(next() >> 8) * 0x1p-22f - 2, w[i] = 1;
+  const auto show = [&](const char* what, auto f) {
+    std::printf("row      %-7s %-13s %5.2f ns a value\n", t.isa, what, best([&] { for (int i = 0; i < 20; i++) f(); }, 0.05) * 1e9 / (20.0 * n));
+  };
+  show("rms_norm", [&] { t.rms_norm(x, w, 0, 1e-5f, y, n); });
+  show("layer_norm", [&] { t.layer_norm(x, w, w, 1e-5f, y, n); });
+  show("rope neox", [&] { t.rope(y, x, w, n, true); });
+  show("rope pairs", [&] { t.rope(y, x, w, n, false); });
+  show("softmax", [&] { t.softmax(y, n); });
+  show("add", [&] { t.add(x, w, y, n); });
+  show("silu_mul", [&] { t.silu_mul(x, w, y, n); });
+  show("gelu_tanh_mul", [&] { t.gelu_tanh_mul(x, w, y, n); });
+  show("gelu_erf_mul", [&] { t.gelu_erf_mul(x, w, y, n); });
+  show("softcap", [&] { t.softcap(x, 30, y, n); });
+  std::free(x), std::free(w), std::free(y);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const char* what = argc > 1 ? argv[1] : "all";
+  const char* only = argc > 2 ? argv[2] : nullptr;
+  const auto wanted = [&](const char* s) { return !std::strcmp(what, "all") || !std::strcmp(what, s); };
+  auto* memory = aligned<uint8_t>(kMemory);
+  fill(memory, kMemory);
+  const double read = read_speed(memory);
+  std::printf("read loop %.1f GB/s\n", read);
+  for (const Table* t : sets()) {
+    if (argc <= 2 && t->isa == table(Isa::ref).isa && !std::getenv("TEALIGHT_ISA")) continue;  // slow; ask for it
+    for (int i = 0; i < kDtypes; i++) {
+      if (!t->matmul_float[i] || (only && std::strcmp(only, name(Dtype(i))))) continue;
+      if (wanted("decode")) decode(*t, Dtype(i), memory);
+      if (wanted("prefill")) prefill(*t, Dtype(i), memory);
+    }
+    if (wanted("attention")) attention(*t, memory, read);
+    if (wanted("row")) rows(*t);
+  }
+  std::free(memory);
+  return 0;
+}
