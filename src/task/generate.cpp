@@ -1,6 +1,6 @@
 #include "src/task/generate.h"
 
-#include <sys/random.h>
+#include <unistd.h>
 #include <time.h>
 
 #include <algorithm>
