@@ -4,7 +4,7 @@
 // Include after vec/*.h and these, which differ by instruction set:
 //   dot_add(acc, u, s)      8 lanes: acc + 4 products u * s, u unsigned (at most 128), s in [-127, 127]
 //   madd_add(acc, a, b)     8 lanes: acc + 2 products of 16-bit numbers
-//   panel_tokens<Type>(panel, blocks, act, K, first block, T, y, ldy, rows, first)   a panel times all tokens
+//   panel_tokens<Shape>(panel, blocks, act, K, first block, T, y, ldy, rows, first)   a panel times all tokens
 #pragma once
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/quant/panel.h"
@@ -43,7 +43,7 @@ constexpr int kAhead = 512;  // bytes of prefetch along each row
 
 // Eight rows `stride` bytes apart times one token.
 template <class Type>
-inline __m256 rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& a) {
+[[gnu::noinline]] void rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& a, float* out) {
   constexpr int B = Type::kBlock;
   __m256 acc = _mm256_setzero_ps();
   const uint8_t* end = w + size_t(blocks) * Type::kBytes - kAhead;
@@ -86,7 +86,7 @@ inline __m256 rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& 
       else acc = _mm256_fnmadd_ps(_mm256_mul_ps(least, dx), _mm256_cvtepi32_ps(sum8(m)), acc);
     }
   }
-  return acc;
+  _mm256_storeu_ps(out, acc);
 }
 
 template <class Type>
@@ -97,7 +97,7 @@ void few_tokens(const void* w, int K, const void* act, int T, float* y, size_t l
   const auto rows = [&](int r, size_t step, int n) {
     for (int t = 0; t < T; t++) {
       float tmp[8];
-      _mm256_storeu_ps(tmp, rows8<Type>(static_cast<const uint8_t*>(w) + size_t(r) * stride, step, blocks, act_tile(family, act, K, t, 1)));
+      rows8<Type>(static_cast<const uint8_t*>(w) + size_t(r) * stride, step, blocks, act_tile(family, act, K, t, 1), tmp);
       memcpy(y + size_t(t) * ldy + r, tmp, size_t(n) * 4);
     }
   };
@@ -117,7 +117,7 @@ void matmul_int(const void* w, int K, const void* act, int T, float* y, size_t l
     for (int b = 0; b < blocks; b += kPiece) {
       const int n = min_int(kPiece, blocks - b);
       fill_panel<Type>(w, size_t(blocks) * Type::kBytes, r, r1 - 1, b, n, p);
-      panel_tokens<Type>(p, n, act, K, b, T, y + r, ldy, min_int(16, r1 - r), b == 0);
+      panel_tokens<Shape<Type>>(p, n, act, K, b, T, y + r, ldy, min_int(16, r1 - r), b == 0);
     }
 }
 
