@@ -1,4 +1,5 @@
-// Types that are only widened to f32 (Family::decode): n elements, a multiple of the block, exactly as the format says.
+// Block types that are widened to f32 before they multiply (Family::decode): portable code, the values of the GGUF format
+// to the last bit. src: n / block blocks, unaligned; dst: n floats; n is a multiple of the block.
 #pragma once
 #include <stddef.h>
 

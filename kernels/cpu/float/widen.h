@@ -12,6 +12,7 @@ TL_INTEGER_TYPES(TL_WIDEN)
 #undef TL_WIDEN
 
 // The types of Family::decode: X(name), for widen_NAME of widen_rare.h and Dtype::NAME.
-#define TL_DECODE_TYPES(X)
+#define TL_DECODE_TYPES(X)                                                                              \
+  X(iq1_s) X(iq1_m) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) X(iq3_s) X(tq1_0) X(tq2_0) X(mxfp4) X(nvfp4)
 
 }  // namespace tealight::kernels

@@ -9,7 +9,8 @@ namespace {
 
 struct Panel;
 template <class S>
-void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int T, float* y, size_t ldy, int rows, bool first);
+void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int t0, int t1, int T, float* y, size_t ldy, int rows,
+                  bool first);
 
 inline __m256i dot_add(__m256i acc, __m256i u, __m256i s) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1)));
@@ -35,10 +36,10 @@ constexpr int pairs_in_16_bits() {  // vpmaddubsw results that may be added
   return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1;
 }
 
-// Halves H0 .. H0 + H - 1 (8 rows each) of a panel times a tile of T tokens.
-template <class Type, int H, int T>
-[[gnu::noinline]] void panel_tile(const Panel& p, int blocks, const ActTile& a, int H0, float* y, size_t ldy, bool first) {
-  constexpr int B = Type::kBlock, kTogether = pairs_in_16_bits<Type>(), kSubs = B / Type::kSub;
+// A panel, as two halves of 8 rows, times a tile of T tokens.
+template <class Type, int T>
+[[gnu::noinline]] void panel_tile(const Panel& p, int blocks, const ActTile& a, float* y, size_t ldy, bool first) {
+  constexpr int H = 2, B = Type::kBlock, kTogether = pairs_in_16_bits<Type>(), kSubs = B / Type::kSub;
   constexpr int kGroup = kTogether < Type::kSub / 4 ? kTogether : Type::kSub / 4;  // words between two widenings
   constexpr int kSubsEach = B == 32 ? 1 : 2;  // sub-blocks in one step: their scales lie in pairs
   // the first, or the second, of each pair of sub-scales twice
@@ -46,10 +47,10 @@ template <class Type, int H, int T>
   const __m256i dup_odd = _mm256_add_epi8(dup_even, _mm256_set1_epi8(2));
   __m256 acc[H][T];
   TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int t = 0; t < T; t++)
-    acc[h][t] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + size_t(t) * ldy + (H0 + h) * 8);
-  const uint8_t* code = p.code + H0 * 32;
+    acc[h][t] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + size_t(t) * ldy + h * 8);
+  const uint8_t* code = p.code;
   const int8_t* q = a.q;
-  const int16_t* scales = p.sc + H0 * 16;
+  const int16_t* scales = p.sc;
   for (int b = 0; b < blocks; b++) {
     __m256i S[H][T];
     TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int t = 0; t < T; t++) S[h][t] = _mm256_setzero_si256();
@@ -83,9 +84,9 @@ template <class Type, int H, int T>
       scales += 32;
     }
     TL_UNROLL for (int h = 0; h < H; h++) {
-      const __m256 d = _mm256_loadu_ps(p.d + b * 16 + (H0 + h) * 8);
+      const __m256 d = _mm256_loadu_ps(p.d + b * 16 + h * 8);
       __m256 least;
-      if constexpr (Type::kMin) least = _mm256_loadu_ps(p.m + b * 16 + (H0 + h) * 8);
+      if constexpr (Type::kMin) least = _mm256_loadu_ps(p.m + b * 16 + h * 8);
       TL_UNROLL for (int t = 0; t < T; t++) {
         const __m256 dx = _mm256_set1_ps(a.dx[b * T + t]);
         // sum over sub-blocks of v * (sum of q), by pairs
@@ -94,7 +95,7 @@ template <class Type, int H, int T>
           const int16_t* of = Type::kSub == 16 ? a.sum16 : a.sum32;
           TL_UNROLL for (int i = 0; i < kSubs / 2; i++) {
             const int pair = b * kSubs / 2 + i;
-            sum = madd_add(sum, load256(v + (pair * 16 + (H0 + h) * 8) * 2), word(of + (pair * T + t) * 2));
+            sum = madd_add(sum, load256(v + (pair * 16 + h * 8) * 2), word(of + (pair * T + t) * 2));
           }
           return sum;
         };
@@ -111,13 +112,14 @@ template <class Type, int H, int T>
     }
   }
   TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int t = 0; t < T; t++)
-    _mm256_storeu_ps(y + size_t(t) * ldy + (H0 + h) * 8, acc[h][t]);
+    _mm256_storeu_ps(y + size_t(t) * ldy + h * 8, acc[h][t]);
 }
 
 template <class Type>
-void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int T, float* y, size_t ldy, int rows, bool first) {
+void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int t0, int t1, int T, float* y, size_t ldy, int rows,
+                  bool first) {
   float tmp[kTile * 16];
-  for (int t = 0; t < T;) {
+  for (int t = t0; t < t1;) {
     const int n = T - t >= kTile ? kTile : 1;
     const ActTile a = tile_from<Type>(act, K, t, n, b);
     float* out = y + size_t(t) * ldy;
@@ -126,12 +128,8 @@ void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int
       for (int i = 0; i < n; i++) memcpy(tmp + i * 16, out + size_t(i) * ldy, first ? 0 : size_t(rows) * 4);
       out = tmp, ld = 16;
     }
-    if (n == kTile) {
-      panel_tile<Type, 1, kTile>(p, blocks, a, 0, out, ld, first);
-      panel_tile<Type, 1, kTile>(p, blocks, a, 1, out, ld, first);
-    } else {
-      panel_tile<Type, 2, 1>(p, blocks, a, 0, out, ld, first);
-    }
+    if (n == kTile) panel_tile<Type, kTile>(p, blocks, a, out, ld, first);
+    else panel_tile<Type, 1>(p, blocks, a, out, ld, first);
     if (rows < 16)
       for (int i = 0; i < n; i++) memcpy(y + size_t(t + i) * ldy, tmp + i * 16, size_t(rows) * 4);
     t += n;

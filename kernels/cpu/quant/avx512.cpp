@@ -9,7 +9,8 @@ namespace {
 
 struct Panel;
 template <class S>
-void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int T, float* y, size_t ldy, int rows, bool first);
+void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int t0, int t1, int T, float* y, size_t ldy, int rows,
+                  bool first);
 
 inline __m256i dot_add(__m256i acc, __m256i u, __m256i s) { return _mm256_dpbusd_epi32(acc, u, s); }
 inline __m256i madd_add(__m256i acc, __m256i a, __m256i b) { return _mm256_dpwssd_epi32(acc, a, b); }
@@ -107,11 +108,12 @@ template <class Type, int T>
 }
 
 template <class Type>
-void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int T, float* y, size_t ldy, int rows, bool first) {
+void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int t0, int t1, int T, float* y, size_t ldy, int rows,
+                  bool first) {
   constexpr int kTokens = 2 * kTile;
   float tmp[kTokens * 16];
-  for (int t = 0; t < T;) {
-    const int n = T - t >= kTokens ? kTokens : T - t >= kTile ? kTile : 1;
+  for (int t = t0; t < t1;) {
+    const int n = t1 - t >= kTokens ? kTokens : T - t >= kTile ? kTile : 1;
     ActTile a[2] = {tile_from<Type>(act, K, t, n == 1 ? 1 : kTile, b), {}};
     if (n == kTokens) a[1] = tile_from<Type>(act, K, t + kTile, kTile, b);
     float* out = y + size_t(t) * ldy;

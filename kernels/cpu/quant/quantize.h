@@ -1,5 +1,7 @@
 // Quantization of activations. For each block of 32 or 256 values: amax = largest |x|; if amax < 2^-100 then dx = 0 and
-// all q = 0, else dx = amax / 127, q = round to nearest even of x * (127 / amax). Include after quant/round_*.h, which has
+// all q = 0, else dx = amax / 127, q = round to nearest even of x * (127 / amax). In blocks of 32, dx and s = dx * sum(q) are
+// then rounded to 11 significant bits (half precision's, with float's range), which other engines' blocks have too: errors of
+// rounding fall alike, and chains of argmax and routing with them. Include after quant/round_*.h, which has
 //   largest(x, n)            the largest pattern of |x| (n a multiple of 32): order of floats, and above infinity for NaN
 //   round32(x, id, q, sums)  32 values x * id rounded to q, and the sums of each 16
 #pragma once
@@ -7,6 +9,13 @@
 
 namespace tealight::kernels {
 namespace {
+
+// v to 11 significant bits, nearest even; v is finite and not near the top of the range.
+float round11(float v) {
+  uint32_t u = bits(v);
+  u += 0xfff + ((u >> 13) & 1);
+  return from_bits(u & ~uint32_t(0x1fff));
+}
 
 // One token of a tile of n tokens, K values at x.
 template <int B>
@@ -17,7 +26,7 @@ bool quantize_token(const float* x, int K, const ActTile& a, int n, int token) {
     const float amax = from_bits(top);
     const bool zero = amax < 0x1p-100f;
     const float dx = zero ? 0.0f : amax / 127.0f, id = zero ? 0.0f : 127.0f / amax;
-    a.dx[b * n + token] = dx;
+    a.dx[b * n + token] = B == 32 ? round11(dx) : dx;
     for (int j = 0; j < B / 32; j++) {
       alignas(32) int8_t q[32];
       int32_t sums[2];
@@ -28,7 +37,7 @@ bool quantize_token(const float* x, int K, const ActTile& a, int n, int token) {
       else for (int i = 0; i < 8; i++) memcpy(to + i * n * 4, q + i * 4, 4);
       if (B == 32) {
         a.sum[pair * n + token] = sums[0] + sums[1];
-        a.s[pair * n + token] = dx * float(sums[0] + sums[1]);
+        a.s[pair * n + token] = round11(dx * float(sums[0] + sums[1]));
       } else {
         a.sum16[(pair * n + token) * 2] = int16_t(sums[0]);
         a.sum16[(pair * n + token) * 2 + 1] = int16_t(sums[1]);
