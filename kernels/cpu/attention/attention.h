@@ -20,7 +20,7 @@ inline void score_tiles(const Attention& a, const E* k, const float* q, int tile
     Vec x[G];
     TL_UNROLL for (int g = 0; g < G; g++) {
       const E* p = k + size_t(g) * tile_size + size_t(d) * 16;
-      __builtin_prefetch(p + 1024 / sizeof(E));
+      __builtin_prefetch(p + 2048 / sizeof(E));
       x[g] = Vec::load(p);
     }
     TL_UNROLL for (int h = 0; h < H; h++) {
@@ -60,11 +60,13 @@ inline void sum_columns(const Attention& a, const E* v, const float* e, size_t s
   TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int i = 0; i < C; i++) {
     acc[h][i] = first ? Vec::set(0.0f) : load_n(out + size_t(h) * a.out_stride + c + i * 16, i == C - 1 ? n : 16);
   }
-  for (int j = lo; j < hi; j++) {
+  // This pass's share of the next keys, in the order of their addresses.
+  const E* ahead = v + size_t(lo + kKeysAtOnce) * size_t(a.dv) + size_t(c) * kKeysAtOnce;
+  for (int j = lo; j < hi; j++, ahead += C * 16) {
     const E* p = v + size_t(j) * size_t(a.dv) + c;
+    __builtin_prefetch(ahead);
     Vec x[C];
     TL_UNROLL for (int i = 0; i < C; i++) {
-      __builtin_prefetch(p + i * 16 + 1024 / sizeof(E));
       x[i] = i == C - 1 ? load_n(p + i * 16, n) : Vec::load(p + i * 16);
     }
     TL_UNROLL for (int h = 0; h < H; h++) {
@@ -84,7 +86,7 @@ void attend(const Attention& a, const float* q, float* out) {
   const E* v = static_cast<const E*>(a.v);
   const size_t stride = size_t((a.hi + 15) & ~15);
   // Enough independent chains to hide the latency of fma, no more than the registers hold.
-  constexpr int kTiles = !Vec::kRegisters ? 1 : Vec::kRegisters >= 32 ? (H >= 3 ? 4 : 8 / H) : (H >= 4 ? 1 : H >= 2 ? 2 : 4);
+  constexpr int kTiles = !Vec::kRegisters ? 1 : Vec::kRegisters >= 32 ? (H >= 3 ? 4 : 8 / H) : (H >= 3 ? 1 : H >= 2 ? 2 : 4);
   constexpr int kColumns = !Vec::kRegisters ? 1 : Vec::kRegisters >= 32 ? (H >= 3 ? 4 : 8 / H) : (H >= 3 ? 1 : H == 2 ? 2 : 4);
   const int last = (a.hi + 15) / 16;
   int tile = a.lo / 16;
