@@ -42,19 +42,14 @@ const Cpu& cpu() {
   return c;
 }
 
-struct Tables {
-  Table of[kIsas] = {};
-  Tables() {
-    for (int i = 0; i < kIsas; i++) of[i].isa = kNames[i];
-    quant_ref(of[0]), float_ref(of[0]), row_ref(of[0]), attention_ref(of[0]);
-#if TL_BUILD_AVX2
-    quant_avx2(of[1]), float_avx2(of[1]), row_avx2(of[1]), attention_avx2(of[1]);
-#endif
-#if TL_BUILD_AVX512
-    quant_avx512(of[2]), float_avx512(of[2]), row_avx512(of[2]), attention_avx512(of[2]);
-#endif
-  }
-};
+// The filling functions are compiled for their instruction set: they run only when their table is asked for.
+using Fill = void (*)(Table&);
+Table filled(Isa isa, Fill quant, Fill floats, Fill row, Fill attention) {
+  Table t = {};
+  t.isa = kNames[int(isa)];
+  quant(t), floats(t), row(t), attention(t);
+  return t;
+}
 
 bool same(const char* a, const char* b) { return strcmp(a, b) == 0; }
 
@@ -76,8 +71,21 @@ bool isa_supported(Isa isa) {
 }
 
 const Table& table(Isa isa) {
-  static const Tables tables;
-  return tables.of[int(isa)];
+#if TL_BUILD_AVX2
+  if (isa == Isa::avx2) {
+    static const Table t = filled(isa, quant_avx2, float_avx2, row_avx2, attention_avx2);
+    return t;
+  }
+#endif
+#if TL_BUILD_AVX512
+  if (isa == Isa::avx512) {
+    static const Table t = filled(isa, quant_avx512, float_avx512, row_avx512, attention_avx512);
+    return t;
+  }
+#endif
+  static const Table t = filled(Isa::ref, quant_ref, float_ref, row_ref, attention_ref);
+  (void)isa;
+  return t;
 }
 
 const Table* choose(const char* forced, const char** error) {

@@ -7,7 +7,11 @@
 
 #include "kernels/kernels.h"
 
+#ifdef TEALIGHT_EMULATED
+#define TL_UNROLL  // functions instead of instructions: unrolling only makes the compiler slow
+#else
 #define TL_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 namespace tealight::kernels {
 namespace {

@@ -6,7 +6,7 @@
 namespace tealight::kernels {
 namespace {
 
-constexpr int kHeadsAtOnce = 4;  // heads that share a load of K or V
+constexpr int kHeadsAtOnce = Vec::kRegisters ? 4 : 1;  // heads that share a load of K or V
 constexpr int kKeysAtOnce = 32;  // V rows that stay in the first cache while all their columns are summed
 
 // Scores of H heads for G tiles from `tile` on.
@@ -20,7 +20,7 @@ inline void score_tiles(const Attention& a, const E* k, const float* q, int tile
     Vec x[G];
     TL_UNROLL for (int g = 0; g < G; g++) {
       const E* p = k + size_t(g) * tile_size + size_t(d) * 16;
-      __builtin_prefetch(p + 1024 / sizeof(E));
+      __builtin_prefetch(p + 2048 / sizeof(E));
       x[g] = Vec::load(p);
     }
     TL_UNROLL for (int h = 0; h < H; h++) {
@@ -29,15 +29,15 @@ inline void score_tiles(const Attention& a, const E* k, const float* q, int tile
     }
   }
   TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int g = 0; g < G; g++) {
-    Vec s = Vec::mul(acc[h][g], Vec::set(a.scale));
-    if (a.softcap > 0.0f) s = softcap1(s, Vec::set(a.softcap));
-    s.store(scores + size_t(h) * stride + size_t(tile + g) * 16);
+    Vec::mul(acc[h][g], Vec::set(a.scale)).store(scores + size_t(h) * stride + size_t(tile + g) * 16);
   }
 }
 
-// exp(score - max) in place over the whole tiles that hold lo..hi-1, zero outside; returns 1 / sum.
-inline float exp_scores(float* s, int lo, int hi) {
+// The soft cap, then exp(score - max), in place over the whole tiles that hold lo..hi-1, zero outside; returns 1 / sum.
+float exp_scores(float* s, int lo, int hi, float cap) {
   const int begin = lo & ~15, end = (hi + 15) & ~15;
+  if (cap > 0.0f)
+    for (int j = begin; j < end; j += 16) softcap1(Vec::load(s + j), Vec::set(cap)).store(s + j);
   for (int j = begin; j < lo; j++) s[j] = -__builtin_inff();
   for (int j = hi; j < end; j++) s[j] = -__builtin_inff();
   Vec most = Vec::load(s + begin);
@@ -60,11 +60,13 @@ inline void sum_columns(const Attention& a, const E* v, const float* e, size_t s
   TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int i = 0; i < C; i++) {
     acc[h][i] = first ? Vec::set(0.0f) : load_n(out + size_t(h) * a.out_stride + c + i * 16, i == C - 1 ? n : 16);
   }
-  for (int j = lo; j < hi; j++) {
+  // This pass's share of the next keys, in the order of their addresses.
+  const E* ahead = v + size_t(lo + kKeysAtOnce) * size_t(a.dv) + size_t(c) * kKeysAtOnce;
+  for (int j = lo; j < hi; j++, ahead += C * 16) {
     const E* p = v + size_t(j) * size_t(a.dv) + c;
+    __builtin_prefetch(ahead);
     Vec x[C];
     TL_UNROLL for (int i = 0; i < C; i++) {
-      __builtin_prefetch(p + i * 16 + 1024 / sizeof(E));
       x[i] = i == C - 1 ? load_n(p + i * 16, n) : Vec::load(p + i * 16);
     }
     TL_UNROLL for (int h = 0; h < H; h++) {
@@ -84,14 +86,14 @@ void attend(const Attention& a, const float* q, float* out) {
   const E* v = static_cast<const E*>(a.v);
   const size_t stride = size_t((a.hi + 15) & ~15);
   // Enough independent chains to hide the latency of fma, no more than the registers hold.
-  constexpr int kTiles = Vec::kRegisters >= 32 ? (H >= 3 ? 4 : 8 / H) : (H >= 4 ? 1 : H >= 2 ? 2 : 4);
-  constexpr int kColumns = Vec::kRegisters >= 32 ? (H >= 3 ? 4 : 8 / H) : (H >= 3 ? 1 : H == 2 ? 2 : 4);
+  constexpr int kTiles = !Vec::kRegisters ? 1 : Vec::kRegisters >= 32 ? (H >= 3 ? 4 : 8 / H) : (H >= 3 ? 1 : H >= 2 ? 2 : 4);
+  constexpr int kColumns = !Vec::kRegisters ? 1 : Vec::kRegisters >= 32 ? (H >= 3 ? 4 : 8 / H) : (H >= 3 ? 1 : H == 2 ? 2 : 4);
   const int last = (a.hi + 15) / 16;
   int tile = a.lo / 16;
   for (; tile + kTiles <= last; tile += kTiles) score_tiles<H, kTiles>(a, k, q, tile, a.scratch, stride);
   for (; tile < last; tile++) score_tiles<H, 1>(a, k, q, tile, a.scratch, stride);
   float inv[H];
-  for (int h = 0; h < H; h++) inv[h] = exp_scores(a.scratch + size_t(h) * stride, a.lo, a.hi);
+  for (int h = 0; h < H; h++) inv[h] = exp_scores(a.scratch + size_t(h) * stride, a.lo, a.hi, a.softcap);
   for (int j = a.lo; j < a.hi; j += kKeysAtOnce) {
     const int end = min_int(a.hi, j + kKeysAtOnce);
     const bool first = j == a.lo;
@@ -110,10 +112,12 @@ void attend_group(const Attention& a) {
     const float* q = a.q + size_t(h) * a.q_stride;
     float* out = a.out + size_t(h) * a.out_stride;
     const int n = min_int(kHeadsAtOnce, a.heads - h);
-    if (n == 4) attend<4, E>(a, q, out);
-    else if (n == 3) attend<3, E>(a, q, out);
-    else if (n == 2) attend<2, E>(a, q, out);
-    else attend<1, E>(a, q, out);
+    if constexpr (kHeadsAtOnce == 4) {
+      if (n == 4) attend<4, E>(a, q, out);
+      else if (n == 3) attend<3, E>(a, q, out);
+      else if (n == 2) attend<2, E>(a, q, out);
+    }
+    if (n == 1) attend<1, E>(a, q, out);
     h += n;
   }
 }

@@ -178,10 +178,10 @@ void fill_float(Table& t) {
   TL_FLOAT_ROW(Dtype::f32, widen_f32, F32)
   TL_FLOAT_ROW(Dtype::f16, widen_f16, F16)
   TL_FLOAT_ROW(Dtype::bf16, widen_bf16, Bf16)
-#define TL_DECODE_ROW(dtype, function) \
-  t.widen[int(dtype)] = function;      \
-  t.matmul_float[int(dtype)] = matmul_wide<function, dtype>;
-#define TL_INTEGER_ROW(Type) TL_DECODE_ROW(Type::kDtype, widen<Type>)
+#define TL_DECODE_ROW(name)                  \
+  t.widen[int(Dtype::name)] = widen_##name; \
+  t.matmul_float[int(Dtype::name)] = matmul_wide<widen_##name, Dtype::name>;
+#define TL_INTEGER_ROW(Type, name) TL_DECODE_ROW(name)
   TL_INTEGER_TYPES(TL_INTEGER_ROW)
   TL_DECODE_TYPES(TL_DECODE_ROW)
 }

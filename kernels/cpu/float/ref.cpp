@@ -46,9 +46,9 @@ void float_ref(Table& t) {
   fill_type<widen_f32, Dtype::f32>(t);
   fill_type<widen_f16, Dtype::f16>(t);
   fill_type<widen_bf16, Dtype::bf16>(t);
-#define TL_ROW(Type) fill_type<widen<Type>, Type::kDtype>(t);
-  TL_INTEGER_TYPES(TL_ROW)
-#define TL_DECODE_ROW(dtype, function) fill_type<function, dtype>(t);
+#define TL_DECODE_ROW(name) fill_type<widen_##name, Dtype::name>(t);
+#define TL_INTEGER_ROW(Type, name) TL_DECODE_ROW(name)
+  TL_INTEGER_TYPES(TL_INTEGER_ROW)
   TL_DECODE_TYPES(TL_DECODE_ROW)
 }
 

@@ -10,6 +10,15 @@
 namespace tealight::kernels {
 namespace {
 
+// What a product of panels depends on; types with the same shape share its code.
+template <int block, int sub, int max_code, int offset, bool has_min>
+struct ShapeOf {
+  static constexpr int kBlock = block, kSub = sub, kMaxCode = max_code, kOffset = offset;
+  static constexpr bool kMin = has_min;
+};
+template <class Type>
+using Shape = ShapeOf<Type::kBlock, Type::kSub, Type::kMaxCode, Type::kOffset, (Type::kMinAt >= 0)>;
+
 struct Panel {
   uint8_t* code;
   float *d, *m;
@@ -38,7 +47,7 @@ inline __m256 halves8(const uint8_t* const* row, size_t at) {
 
 // Blocks b0 .. b0 + blocks - 1 of rows r .. r + 15 (rows beyond `last` repeat it).
 template <class Type>
-void fill_panel(const void* w, size_t stride, int r, int last, int b0, int blocks, const Panel& p) {
+[[gnu::noinline]] void fill_panel(const void* w, size_t stride, int r, int last, int b0, int blocks, const Panel& p) {
   constexpr int B = Type::kBlock, kPairs = B / Type::kSub / 2;
   for (int h = 0; h < 16; h += 8) {
     const uint8_t* row[8];

@@ -4,7 +4,7 @@
 // Include after vec/*.h and these, which differ by instruction set:
 //   dot_add(acc, u, s)      8 lanes: acc + 4 products u * s, u unsigned (at most 128), s in [-127, 127]
 //   madd_add(acc, a, b)     8 lanes: acc + 2 products of 16-bit numbers
-//   panel_tokens<Type>(panel, blocks, act, K, first block, T, y, ldy, rows, first)   a panel times all tokens
+//   panel_tokens<Shape>(panel, blocks, act, K, first block, t0, t1, T, y, ldy, rows, first)   a panel times tokens t0..t1-1 of T
 #pragma once
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/quant/panel.h"
@@ -39,17 +39,18 @@ inline __m256i scale_lanes(__m256i sc, int j) {
   return _mm256_shuffle_epi8(half, _mm256_setr_epi32(lo, lo, lo, lo, hi, hi, hi, hi));
 }
 
-constexpr int kAhead = 512;  // bytes of prefetch along each row
+constexpr int kAhead = 512;  // bytes of prefetch along a row
 
 // Eight rows `stride` bytes apart times one token.
 template <class Type>
-inline __m256 rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& a) {
+[[gnu::noinline]] void rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& a, float* out) {
   constexpr int B = Type::kBlock;
   __m256 acc = _mm256_setzero_ps();
-  const uint8_t* end = w + size_t(blocks) * Type::kBytes - kAhead;
+  const uint8_t* next = w + 8 * stride;
   for (int b = 0; b < blocks; b++, w += Type::kBytes) {
-    // further on in each row, then the beginnings of the next eight rows
-    const uint8_t* ahead = w < end ? w + kAhead : w + kAhead + 7 * stride;
+    // The next eight rows in the order of their addresses, which memory likes better than eight streams.
+    for (int l = 0; l < 8 * Type::kBytes; l += 64) __builtin_prefetch(next + l, 0, 2);
+    next += 8 * Type::kBytes;
     const int8_t* q = a.q + b * B;
     const __m256 dx = _mm256_set1_ps(a.dx[b]);
     __m256i v[8], m[8];
@@ -57,7 +58,7 @@ inline __m256 rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& 
       const __m256i x = load256(q);
       TL_UNROLL for (int i = 0; i < 8; i++) {
         const uint8_t* block = w + size_t(i) * stride;
-        __builtin_prefetch(ahead + size_t(i) * stride);
+        if (Type::kBytes >= 32) __builtin_prefetch(block + kAhead);
         const __m256i code = Type::codes32(block, 0);
         if constexpr (Type::kMaxCode == 0) v[i] = dot_add(_mm256_setzero_si256(), _mm256_abs_epi8(code), _mm256_sign_epi8(x, code));
         else v[i] = dot_add(_mm256_setzero_si256(), code, x);
@@ -66,7 +67,6 @@ inline __m256 rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& 
       const __m256i sums = Type::kSub == 16 ? load256(a.sum16 + b * 16) : _mm256_zextsi128_si256(load128(a.sum32 + b * 8));
       TL_UNROLL for (int i = 0; i < 8; i++) {
         const uint8_t* block = w + size_t(i) * stride;
-        for (int l = 0; l < Type::kBytes; l += 64) __builtin_prefetch(ahead + size_t(i) * stride + l);
         __m256i sc, mn;
         Type::scales16(block, &sc, &mn);
         __m256i S = _mm256_setzero_si256();
@@ -86,7 +86,7 @@ inline __m256 rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& 
       else acc = _mm256_fnmadd_ps(_mm256_mul_ps(least, dx), _mm256_cvtepi32_ps(sum8(m)), acc);
     }
   }
-  return acc;
+  _mm256_storeu_ps(out, acc);
 }
 
 template <class Type>
@@ -97,7 +97,7 @@ void few_tokens(const void* w, int K, const void* act, int T, float* y, size_t l
   const auto rows = [&](int r, size_t step, int n) {
     for (int t = 0; t < T; t++) {
       float tmp[8];
-      _mm256_storeu_ps(tmp, rows8<Type>(static_cast<const uint8_t*>(w) + size_t(r) * stride, step, blocks, act_tile(family, act, K, t, 1)));
+      rows8<Type>(static_cast<const uint8_t*>(w) + size_t(r) * stride, step, blocks, act_tile(family, act, K, t, 1), tmp);
       memcpy(y + size_t(t) * ldy + r, tmp, size_t(n) * 4);
     }
   };
@@ -113,12 +113,15 @@ void matmul_int(const void* w, int K, const void* act, int T, float* y, size_t l
   constexpr int B = Type::kBlock, kPiece = kIntPiece / B;
   const int blocks = K / B;
   const Panel p = panel_in<Type>(scratch);
-  for (int r = r0; r < r1; r += 16)
-    for (int b = 0; b < blocks; b += kPiece) {
-      const int n = min_int(kPiece, blocks - b);
-      fill_panel<Type>(w, size_t(blocks) * Type::kBytes, r, r1 - 1, b, n, p);
-      panel_tokens<Type>(p, n, act, K, b, T, y + r, ldy, min_int(16, r1 - r), b == 0);
-    }
+  // As many tokens at a time as stay in the second cache, but enough to pay for the panels.
+  const int some = K > 4096 ? 64 : (256 * 1024 / K + 7) & ~7;
+  for (int t = 0; t < T; t += some)
+    for (int r = r0; r < r1; r += 16)
+      for (int b = 0; b < blocks; b += kPiece) {
+        const int n = min_int(kPiece, blocks - b);
+        fill_panel<Type>(w, size_t(blocks) * Type::kBytes, r, r1 - 1, b, n, p);
+        panel_tokens<Shape<Type>>(p, n, act, K, b, t, min_int(T, t + some), T, y + r, ldy, min_int(16, r1 - r), b == 0);
+      }
 }
 
 // A tile's part from block b on.

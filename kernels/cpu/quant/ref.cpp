@@ -78,7 +78,7 @@ void matmul_int(const void* w, int K, const void* act, int T, float* y, size_t l
 
 void quant_ref(Table& t) {
   t.quantize = quantize;
-#define TL_ROW(Type) t.matmul_int[int(Type::kDtype)] = matmul_int<Type>;
+#define TL_ROW(Type, name) t.matmul_int[int(Dtype::name)] = matmul_int<Type>;
   TL_INTEGER_TYPES(TL_ROW)
 }
 

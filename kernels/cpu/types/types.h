@@ -26,4 +26,7 @@
 #include "kernels/cpu/types/q6_k.h"
 #include "kernels/cpu/types/q8_0.h"
 
-#define TL_INTEGER_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS)
+// X(type, its name in Dtype)
+#define TL_INTEGER_TYPES(X)                                                                                      \
+  X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q8_0, q8_0) X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) \
+  X(Q5_K, q5_k) X(Q6_K, q6_k) X(IQ4_NL, iq4_nl) X(IQ4_XS, iq4_xs)

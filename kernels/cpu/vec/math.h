@@ -13,12 +13,12 @@ inline Vec load_n(const T* p, int n) {
   memcpy(tmp, p, size_t(n) * sizeof(T));
   return Vec::load(tmp);
 }
-template <class T>
-inline void store_n(Vec v, T* p, int n) {
+template <class V>
+inline void store_n(V v, float* p, int n) {
   if (n == 16) return v.store(p);
-  T tmp[16];
+  float tmp[16];
   v.store(tmp);
-  memcpy(p, tmp, size_t(n) * sizeof(T));
+  memcpy(p, tmp, size_t(n) * 4);
 }
 
 // The fixed tree: lane i takes lane i + 8, then + 4, + 2, + 1.

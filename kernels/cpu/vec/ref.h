@@ -1,6 +1,8 @@
 // Sixteen float lanes in portable C++. Its operations define those of the other sets.
 #pragma once
 #include "kernels/cpu/base.h"
+#undef TL_UNROLL
+#define TL_UNROLL  // small rather than fast
 
 namespace tealight::kernels {
 namespace {
@@ -8,7 +10,7 @@ namespace {
 #define TL_LANES for (int i = 0; i < 16; i++)
 
 struct Vec {
-  static constexpr int kRegisters = 16;  // how many Vec the register file holds; only shapes loops
+  static constexpr int kRegisters = 0;  // how many Vec the register file holds; only shapes loops
   float v[16];
 
   static Vec set(float x) {
@@ -27,9 +29,6 @@ struct Vec {
     return r;
   }
   void store(float* p) const { memcpy(p, v, sizeof v); }
-  void store(uint16_t* p) const {  // f16
-    TL_LANES p[i] = f32_to_f16(v[i]);
-  }
   static Vec add(Vec a, Vec b) {
     TL_LANES a.v[i] += b.v[i];
     return a;

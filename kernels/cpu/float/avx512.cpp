@@ -1,0 +1,7 @@
+#include "kernels/cpu/vec/avx512.h"
+#include "kernels/cpu/vec/math.h"
+#include "kernels/cpu/float/float.h"
+
+namespace tealight::kernels {
+void float_avx512(Table& t) { fill_float(t); }
+}  // namespace tealight::kernels
