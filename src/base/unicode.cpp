@@ -10,10 +10,9 @@
 
 namespace tealight {
 
-Utf8Char utf8_at(std::string_view s, size_t i) {
+Utf8Char utf8_beyond_ascii(std::string_view s, size_t i) {
   auto byte = [&](size_t at) { return static_cast<unsigned char>(s[at]); };
   const uint32_t b = byte(i);
-  if (b < 0x80) return {b, 1, true};
   if (b < 0xc2 || b > 0xf4) return {};
   const uint32_t n = b < 0xe0 ? 2 : b < 0xf0 ? 3 : 4;
   // Second byte, table 3-7 of the Unicode standard.

@@ -13,8 +13,12 @@ struct Utf8Char {
   bool ok = false;       // well-formed
   bool cut = false;      // ill-formed only because the text ends here
 };
+Utf8Char utf8_beyond_ascii(std::string_view s, size_t i);
 // The character at s[i]; i < s.size().
-Utf8Char utf8_at(std::string_view s, size_t i);
+inline Utf8Char utf8_at(std::string_view s, size_t i) {
+  const auto b = static_cast<unsigned char>(s[i]);
+  return b < 0x80 ? Utf8Char{b, 1, true} : utf8_beyond_ascii(s, i);
+}
 // Start of the character that ends before i; i > 0 and s well-formed.
 inline size_t utf8_before(std::string_view s, size_t i) {
   do i--;

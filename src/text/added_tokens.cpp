@@ -85,10 +85,12 @@ void AddedTokens::Set::find(std::string_view text, May may, std::vector<Hit>& ou
     size_t begin = i, end = i + found->content.size();
     i = end;
     if (found->single_word && (word_before(text, begin) || word_after(text, end))) continue;
+    // The white space that the token before took is no longer there to be taken.
     const size_t floor = out.empty() ? 0 : out.back().end;
-    if (begin < floor) continue;             // inside the white space that the one before took
-    if (found->lstrip) begin = std::max(floor, spaces_before(text, begin));
+    if (found->lstrip) begin = spaces_before(text, begin);
     if (found->rstrip) end = spaces_after(text, end);
+    begin = std::max(begin, floor);
+    end = std::max(end, floor);
     out.push_back({begin, end, found->id});
   }
 }

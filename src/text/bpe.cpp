@@ -142,17 +142,16 @@ class Bpe : public TokenModel {
     return uint32_t(std::min(merge.find(' ', 1), merge.size()));
   }
   void build() const {
-    const size_t n = merges_->list.size();
-    ranks_.reserve(n);
     std::string both;
-    for (size_t i = 0; i < n; i++) {
+    ranks_.fill(merges_->list.size(), [&](size_t i, uint64_t& hash) {
       const std::string_view m = merges_->list[i];
       const uint32_t split = split_of(i, m), left = split & ~kFirst;
-      if (left >= m.size()) continue;
+      if (left >= m.size()) return false;
       both.assign(m.substr(0, left));
       both += m.substr(left + 1);
-      ranks_.insert(key(both, split), uint32_t(i));
-    }
+      hash = key(both, split);
+      return true;
+    });
   }
   uint32_t rank(std::string_view both, uint32_t left, uint32_t begin) const {
     const uint32_t split = left | (begin == 0 && !o_.continuing_prefix.empty() ? kFirst : 0);
@@ -216,16 +215,42 @@ class SentencePieceBpe : public TokenModel {
       return id < 0 ? kNoRank : order(vocab_->score(id));
     };
     for (size_t i = 0; i < pieces.size(); i++) {
-      merger.start(pieces[i], 0);
-      merger.run(rank, true);
-      merger.each([&](std::string_view s, uint32_t) {
-        if (const TokenId id = vocab_->find_text(s); id >= 0) out.push_back(id);
-        else if (!append_bytes(*vocab_, s, out) && unknown_ >= 0) out.push_back(unknown_);
-      });
+      for (std::string_view rest = pieces[i]; !rest.empty();) {
+        const std::string_view chunk = rest.substr(0, rest.size() > kLong && marks_lead() ? first_words(rest) : rest.size());
+        merger.start(chunk, 0);
+        merger.run(rank, true);
+        merger.each([&](std::string_view s, uint32_t) {
+          if (const TokenId id = vocab_->find_text(s); id >= 0) out.push_back(id);
+          else if (!append_bytes(*vocab_, s, out) && unknown_ >= 0) out.push_back(unknown_);
+        });
+        rest.remove_prefix(chunk.size());
+      }
     }
   }
 
  private:
+  static constexpr size_t kLong = 2048;
+  static constexpr std::string_view kMark = "\u2581";
+
+  // Is there no piece with a mark after another character? Then no merge goes across the border before a word, and a long
+  // text may be merged word by word: the same ids, without a heap of all its pairs.
+  bool marks_lead() const {
+    std::call_once(once_, [this] {
+      for (size_t i = 0; i < vocab_->size() && marks_lead_; i++) {
+        std::string_view p = vocab_->piece(TokenId(i));
+        while (p.starts_with(kMark)) p.remove_prefix(kMark.size());
+        marks_lead_ = p.find(kMark) == p.npos;
+      }
+    });
+    return marks_lead_;
+  }
+  // Bytes of about kLong that end before a word, or of all.
+  static size_t first_words(std::string_view s) {
+    for (size_t at = kLong; (at = s.find(kMark, at)) != s.npos; at += kMark.size())
+      if (!s.substr(0, at).ends_with(kMark)) return at;
+    return s.size();
+  }
+
   // Falls as the score rises.
   static uint32_t order(float score) {
     if (std::isnan(score)) return kNoRank - 1;
@@ -236,6 +261,8 @@ class SentencePieceBpe : public TokenModel {
 
   std::shared_ptr<const Vocab> vocab_;
   TokenId unknown_;
+  mutable std::once_flag once_;
+  mutable bool marks_lead_ = true;
 };
 
 }  // namespace

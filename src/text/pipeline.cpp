@@ -9,14 +9,17 @@ namespace tealight {
 namespace {
 constexpr size_t kMaxTextBytes = size_t(1) << 30;   // offsets are 32 bits, and byte letters take two bytes each
 
-bool allowed_as_end(std::string_view piece, TokenKind kind) {
-  // Some files forget to mark these as control tokens.
-  for (std::string_view s : {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>",
-                             "<end_of_utterance>", "<turn|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"})
+// Pieces that end an answer; some files forget to mark the first ones as control tokens.
+constexpr std::string_view kEnds[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_utterance>",
+                                      "<turn|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<\uff5cend\u2581of\u2581sentence\uff5c>"};
+constexpr std::string_view kControlEnds[] = {"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"};
+
+bool ends_answer(std::string_view piece, const Vocab& vocab, TokenId id) {
+  if (piece.size() < 4 || (piece[0] != '<' && piece[0] != '[' && piece[0] != '_')) return false;
+  for (std::string_view s : kEnds)
     if (piece == s) return true;
-  if (kind != TokenKind::control) return false;
-  for (std::string_view s : {"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"})
-    if (piece == s) return true;
+  for (std::string_view s : kControlEnds)
+    if (piece == s) return vocab.kind(id) == TokenKind::control;
   return false;
 }
 }  // namespace
@@ -26,10 +29,8 @@ void add_end_pieces(Tokenizer& t, const Vocab& vocab) {
     return std::any_of(t.end_tokens.begin(), t.end_tokens.end(), [&](TokenId id) { return vocab.piece(id) == piece; });
   };
   for (size_t i = 0; i < vocab.size(); i++) {
-    const std::string_view p = vocab.pieces[i];
-    if (p.size() < 4 || p.size() > 32 || (p[0] != '<' && p[0] != '[' && p[0] != '_')) continue;
     const auto id = TokenId(i);
-    if (allowed_as_end(p, vocab.kind(id)) && std::find(t.end_tokens.begin(), t.end_tokens.end(), id) == t.end_tokens.end())
+    if (ends_answer(vocab.pieces[i], vocab, id) && std::find(t.end_tokens.begin(), t.end_tokens.end(), id) == t.end_tokens.end())
       t.end_tokens.push_back(id);
   }
   // In formats with channels <|end|> closes one message of an answer, not the answer.

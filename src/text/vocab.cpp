@@ -14,15 +14,16 @@ constexpr size_t kMaxProbes = 4096;  // honest tables of load 1/2 stay below 100
 
 void FlatIndex::reserve(size_t n) {
   const size_t size = std::bit_ceil(std::max<size_t>(2 * n, 16));
-  slots_.assign(size, Slot{0, 0});
+  slots_.assign(size, 0);
   mask_ = size - 1;
+  low_ = uint32_t(std::bit_ceil(n + 1) - 1);
 }
 
 void FlatIndex::insert(uint64_t hash, uint32_t value) {
   size_t i = hash & mask_;
-  for (size_t probes = 0; slots_[i].value != 0; i = (i + 1) & mask_)
+  for (size_t probes = 0; slots_[i] != 0; i = (i + 1) & mask_)
     if (++probes > kMaxProbes) fail(Code::tokenizer, "vocabulary: more than ", kMaxProbes, " entries collide in the index");
-  slots_[i] = {uint32_t(hash >> 32), value + 1};
+  slots_[i] = tag_of(hash) | (value + 1);
 }
 
 StringList::StringList(std::span<const std::byte> data, uint64_t count, std::string_view what) : data_(data.data()) {
@@ -74,15 +75,14 @@ float Vocab::score(TokenId id) const {
 const Vocab::Index& Vocab::index() const {
   std::call_once(once_, [this] {
     auto index = std::make_unique<Index>();
-    index->table.reserve(size());
     std::fill(std::begin(index->bytes), std::end(index->bytes), -1);
-    for (size_t i = 0; i < size(); i++) {
+    index->table.fill(size(), [&](size_t i, uint64_t& hash) {
       const std::string_view p = pieces[i];
-      if (p.empty()) continue;
-      index->table.insert(hash64(p), uint32_t(i));
+      hash = hash64(p);
       index->longest = std::max(index->longest, p.size());
-      if (const int b = p[0] == '<' ? byte_of_piece(p) : -1; b >= 0 && index->bytes[b] < 0) index->bytes[b] = TokenId(i);
-    }
+      if (const int b = p.starts_with('<') ? byte_of_piece(p) : -1; b >= 0 && index->bytes[b] < 0) index->bytes[b] = TokenId(i);
+      return !p.empty();
+    });
     index_ = std::move(index);
   });
   return *index_;

@@ -1,5 +1,6 @@
 // The list of token pieces, as it lies in a file, and a flat index from piece to id that is built when text is first encoded.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -13,29 +14,46 @@
 
 namespace tealight {
 
-// An open-addressing table from 64-bit hashes to 32-bit values; the caller compares keys.
+// An open-addressing table from 64-bit hashes to the numbers below a limit; the caller compares keys. A slot is one word:
+// the number + 1 in its low bits (0: free), bits of the hash in the others.
 class FlatIndex {
  public:
-  void reserve(size_t n);                      // room for n values
-  bool empty() const { return slots_.empty(); }
-  // The first value of this hash for which same(value) holds, or UINT32_MAX.
+  void reserve(size_t n);                      // room for the numbers 0 to n - 1
+  // The first number of this hash for which same(number) holds, or UINT32_MAX.
   template <class Same>
   uint32_t find(uint64_t hash, Same same) const {
     if (slots_.empty()) return UINT32_MAX;
+    const uint32_t tag = tag_of(hash);
     for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
-      const Slot& s = slots_[i];
-      if (s.value == 0) return UINT32_MAX;
-      if (s.tag == uint32_t(hash >> 32) && same(s.value - 1)) return s.value - 1;
+      const uint32_t s = slots_[i];
+      if (s == 0) return UINT32_MAX;
+      if (((s ^ tag) & ~low_) == 0 && same((s & low_) - 1)) return (s & low_) - 1;
     }
   }
   // Fails with Code::tokenizer when so many hashes collide that somebody must have sought them out.
-  void insert(uint64_t hash, uint32_t value);  // value < UINT32_MAX; duplicates stay behind the first
+  void insert(uint64_t hash, uint32_t value);  // duplicates stay behind the first
+  // Makes room for and inserts the numbers 0 to n - 1; hash(i, h) sets the hash of i, or says false to leave it out.
+  // The slots of a block are asked for together, as each is a cache miss.
+  template <class Hash>
+  void fill(size_t n, Hash hash) {
+    constexpr size_t kBlock = 32;
+    reserve(n);
+    uint64_t hashes[kBlock];
+    bool in[kBlock];
+    for (size_t at = 0; at < n; at += kBlock) {
+      const size_t m = std::min(kBlock, n - at);
+      for (size_t i = 0; i < m; i++)
+        if ((in[i] = hash(at + i, hashes[i]))) __builtin_prefetch(&slots_[hashes[i] & mask_], 1);
+      for (size_t i = 0; i < m; i++)
+        if (in[i]) insert(hashes[i], uint32_t(at + i));
+    }
+  }
+
  private:
-  struct Slot {
-    uint32_t tag, value;                       // value + 1; 0: free
-  };
-  std::vector<Slot> slots_;
+  uint32_t tag_of(uint64_t hash) const { return uint32_t(hash >> 32) & ~low_; }
+  std::vector<uint32_t> slots_;
   size_t mask_ = 0;
+  uint32_t low_ = 0;                           // the bits of a slot that hold the number
 };
 
 // A list of strings as GGUF writes it: a little-endian 64-bit length before each. One pass notes where they begin.
