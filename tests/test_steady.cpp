@@ -48,7 +48,7 @@ TEST_CASE("steady: a thousand decode steps take no memory") {
     REQUIRE(g_taken >= before + 2);                  // the counters count
   }
   for (const char* name : {"gguf/llama.Q8_0.gguf", "gguf/llama_k256.Q4_K_M.gguf", "gguf/qwen3_moe.Q4_0.gguf", "gguf/gemma3_text.Q8_0.gguf",
-                           "gguf/falcon_new.Q8_0.gguf", "models/llama"})
+                           "gguf/falcon_new.Q8_0.gguf", "models/llama_bias_tied"})
     for (int threads : {1, 2}) {
       CAPTURE(name);
       CAPTURE(threads);
