@@ -63,7 +63,7 @@ inline void multiply8(__m256* v, const float* x, size_t ldx, int n, __m256 (*acc
 }
 
 template <class E, int T>
-void few_tokens(const void* w, size_t stride, int K, const float* x, size_t ldx, float* y, size_t ldy, int r0, int r1) {
+[[gnu::noinline]] void few_tokens(const void* w, size_t stride, int K, const float* x, size_t ldx, float* y, size_t ldy, int r0, int r1) {
   constexpr int kAhead = 512;                          // bytes of prefetch along each row
   constexpr int kRowsEach = 16 * 8 * E::kBytes / 64;   // rows whose next line one step of 8 k asks for
   for (int r = r0; r < r1; r += 16) {
@@ -98,7 +98,7 @@ void few_tokens(const void* w, size_t stride, int K, const float* x, size_t ldx,
 // ---- panels ----
 
 // panel[k][i] = at[i][k] for n values of k
-void transpose_rows(const float* const* at, int n, float* panel) {
+[[gnu::noinline]] void transpose_rows(const float* const* at, int n, float* panel) {
   for (int h = 0; h < 16; h += 8) {
     int k = 0;
     for (; k + 8 <= n; k += 8) {
@@ -114,7 +114,7 @@ void transpose_rows(const float* const* at, int n, float* panel) {
 
 // T tokens times a panel of n k; rows of y hold `rows` lanes.
 template <int T>
-inline void panel_tile(const float* panel, int n, const float* x, size_t ldx, float* y, size_t ldy, int rows, bool first) {
+[[gnu::noinline]] void panel_tile(const float* panel, int n, const float* x, size_t ldx, float* y, size_t ldy, int rows, bool first) {
   Vec acc[T];
   TL_UNROLL for (int t = 0; t < T; t++) acc[t] = first ? Vec::set(0.0f) : load_n(y + size_t(t) * ldy, rows);
   const float* base[(T + 2) / 3];  // three tokens an address register
@@ -126,7 +126,7 @@ inline void panel_tile(const float* panel, int n, const float* x, size_t ldx, fl
   TL_UNROLL for (int t = 0; t < T; t++) store_n(acc[t], y + size_t(t) * ldy, rows);
 }
 
-void panels(Table::Widen widen_rows, int block, int bytes, const void* w, size_t stride, int K, const float* x, size_t ldx,
+[[gnu::noinline]] void panels(Table::Widen widen_rows, int block, int bytes, const void* w, size_t stride, int K, const float* x, size_t ldx,
             int T, float* y, size_t ldy, int r0, int r1, void* scratch) {
   constexpr int kTokens = Vec::kRegisters >= 32 ? 12 : 6;
   float* panel = static_cast<float*>(scratch);
