@@ -1,10 +1,8 @@
 // Sixteen float lanes in one zmm register. Needs AVX-512 F, BW, DQ, VL and VNNI, and what vec/avx2.h needs.
+// (A test compiles what includes this for AVX2, with tests/emulate_avx512.h put before everything.)
 #pragma once
 #define TL_AVX512 1
 #include "kernels/cpu/vec/avx2.h"
-#ifdef TEALIGHT_EMULATED
-#include "tests/emulate_avx512.h"  // the same intrinsics as functions that run on AVX2
-#endif
 
 namespace tealight::kernels {
 namespace {
