@@ -76,8 +76,42 @@ def check_empty_root(binary: str, _: str) -> str:
     return ""
 
 
+def traced(binary: str, *args: str) -> list[str]:
+    """The system calls of one run, a line each, in order."""
+    strace = shutil.which("strace")
+    if not strace:
+        raise Skip("no strace here")
+    with tempfile.NamedTemporaryFile("r") as log:
+        done = subprocess.run([strace, "-o", log.name, binary, *args], capture_output=True, timeout=120)
+        if b"Operation not permitted" in done.stderr:
+            raise Skip("strace may not trace here")
+        assert done.returncode == 0, f"{args[0]}: {done}"
+        return log.read().splitlines()
+
+
+TINY = ROOT / "tests/data/gguf/llama.Q8_0.gguf"
+
+
+def check_steady_calls(binary: str, _: str) -> str:
+    """A thousand tokens on one thread: after the first ones no system call but the write of their text."""
+    calls = traced(binary, "run", str(TINY), "a", "-n", "1000", "-c", "1100", "--temp", "0", "--ignore-eos", "-t", "1")
+    writes = [i for i, c in enumerate(calls) if c.startswith("write(1,")]
+    assert len(writes) > 100, f"only {len(writes)} writes"
+    others = [c for c in calls[writes[2]:writes[-1]] if not c.startswith("write(1,")]
+    assert not others, f"{len(others)} other calls, the first: {others[0]}"
+    return f"{len(writes)} writes"
+
+
+def check_mapped(binary: str, _: str) -> str:
+    """Weights are mapped: what is read through system calls is small beside the file."""
+    calls = traced(binary, "run", str(TINY), "a", "-n", "2", "-t", "1")
+    got = sum(int(c.rpartition("= ")[2]) for c in calls if c.startswith(("read(", "pread64(", "readv(")) and c.rpartition("= ")[2].isdigit())
+    assert got < 32768 and got < TINY.stat().st_size // 2, f"{got} bytes read"
+    return f"{got} bytes read, {len(calls)} system calls"
+
+
 def main() -> int:
-    checks = [check_static, check_size, check_startup, check_empty_root]
+    checks = [check_static, check_size, check_startup, check_empty_root, check_steady_calls, check_mapped]
     print(f"1..{len(checks)}")
     failed = False
     for n, check in enumerate(checks, 1):

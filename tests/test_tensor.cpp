@@ -3,10 +3,13 @@
 
 #include <cmath>
 #include <cstring>
+#include <ctime>
+#include <memory>
 #include <vector>
 
 #include "kernels/kernels.h"
 #include "src/base/error.h"
+#include "src/nn/decoder.h"
 #include "src/tensor/cpu_backend.h"
 #include "src/tensor/ops.h"
 
@@ -170,3 +173,115 @@ TEST_CASE("tensor: memory blocks are used again") {
     CHECK(reinterpret_cast<uintptr_t>(t.data<void>()) % 64 == 0);
   }
 }
+
+TEST_CASE("tensor: activations beyond the range of half precision multiply right, for one token as for many") {
+  for (kernels::Isa isa : {kernels::Isa::ref, kernels::Isa::avx2, kernels::Isa::avx512}) {
+    if (!kernels::isa_supported(isa)) continue;
+    CpuBackend device(kernels::table(isa), 2, true);
+    // f16 weights: 64 ones a row.
+    const std::vector<uint16_t> f16(64 * 3, 0x3c00);
+    Tensor wf = Tensor::view(device, f16.data(), {3, 64}, Dtype::f16, nullptr);
+    // Q4_1 blocks of d = 1, m = 1 and codes 1: every weight is 2.
+    std::vector<uint8_t> q4;
+    for (int i = 0; i < 3 * 2; i++) {
+      q4.insert(q4.end(), {0x00, 0x3c, 0x00, 0x3c});
+      q4.insert(q4.end(), 16, uint8_t(0x11));
+    }
+    Tensor wq = Tensor::view(device, q4.data(), {3, 64}, Dtype::q4_1, nullptr);
+    for (float x : {7e4f, 1e9f, 1e30f})
+      for (int64_t rows : {1, 64, 65}) {
+        const Floats xs(size_t(rows * 64), x);
+        Tensor in = Tensor::from(device, xs, {rows, 64});
+        const LinearSpec a{&wf, nullptr}, b{&wq, nullptr};
+        for (float y : linear(in, a).to_vector()) REQUIRE(y == doctest::Approx(double(x) * 64).epsilon(1e-6));
+        for (float y : linear(in, b).to_vector()) REQUIRE(y == doctest::Approx(double(x) * 128).epsilon(1e-3));
+        CHECK(!device.take_fault());
+      }
+  }
+}
+
+TEST_CASE("tensor: a view keeps what it looks into alive") {
+  CpuBackend device(kernels::table(kernels::Isa::ref), 1, true);
+  auto bytes = std::make_shared<std::vector<uint8_t>>(34, uint8_t(0));
+  std::weak_ptr<std::vector<uint8_t>> watch = bytes;
+  Tensor row;
+  {
+    Tensor t = Tensor::view(device, bytes->data(), {1, 32}, Dtype::q8_0, bytes);
+    bytes.reset();
+    row = t.select(0, 0);
+  }
+  CHECK(!watch.expired());
+  CHECK(row.to_vector() == Floats(32, 0.0f));
+  row = Tensor();
+  CHECK(watch.expired());
+}
+
+TEST_CASE("tensor: a mixture of experts in every quantized type gives the same bits on every instruction set and batch") {
+  constexpr int64_t kExperts = 4, kWidth = 256, kRows = 6;
+  for (int type = 0; type < kDtypes; type++) {
+    const Dtype t = Dtype(type);
+    if (info(t).family != Family::block32 && info(t).family != Family::block256) continue;
+    CAPTURE(name(t));
+    std::vector<uint8_t> bytes(3 * size_t(kExperts * kWidth) * row_bytes(t, kWidth));
+    uint32_t random = 1;
+    for (uint8_t& b : bytes) b = uint8_t((random = random * 1664525 + 1013904223) >> 26);   // below 64: all scales are finite
+    auto run = [&](kernels::Isa isa, int threads, bool one_by_one) {
+      CpuBackend device(kernels::table(isa), threads, true);
+      auto matrix = [&](int which) {
+        return Tensor::view(device, bytes.data() + size_t(which) * bytes.size() / 3, {kExperts, kWidth, kWidth}, t, nullptr);
+      };
+      auto floats = [&](const Shape& s, float spread) {
+        Floats v(size_t(s.elements()));
+        for (size_t i = 0; i < v.size(); i++) v[i] = spread * std::sin(float(i * 7 % 1013));
+        return Tensor::from(device, v, s);
+      };
+      nn::Moe moe;
+      moe.top = 2;
+      moe.router.w = floats({kExperts, kWidth}, 0.1f);
+      for (int64_t e = 0; e < kExperts; e++) {
+        nn::Mlp m;
+        m.gate.w = matrix(0).select(0, e);
+        m.up.w = matrix(1).select(0, e);
+        m.down.w = matrix(2).select(0, e);
+        moe.experts.push_back(std::move(m));
+      }
+      Tensor x = floats({kRows, kWidth}, 1e-4f);
+      if (!one_by_one) return forward(moe, x).to_vector();
+      Floats all;
+      for (int64_t r = 0; r < kRows; r++)
+        for (float v : forward(moe, x.slice(0, r, r + 1)).to_vector()) all.push_back(v);
+      return all;
+    };
+    const Floats expected = run(kernels::Isa::ref, 1, false);
+    double size = 0;
+    for (float v : expected) size += std::fabs(double(v));
+    CHECK(std::isfinite(size));
+    CHECK(size > 0);
+    for (kernels::Isa isa : {kernels::Isa::ref, kernels::Isa::avx2, kernels::Isa::avx512}) {
+      if (!kernels::isa_supported(isa)) continue;
+      CHECK(run(isa, 2, false) == expected);
+      CHECK(run(isa, 1, true) == expected);
+    }
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("tensor: a tiny network is a matter of microseconds") {
+  const char* error = nullptr;
+  CpuBackend device(*kernels::choose(nullptr, &error), 1, true);
+  auto layer = [&](int64_t out, int64_t in) { return Tensor::from(device, Floats(size_t(out * in), 0.1f), {out, in}); };
+  const Tensor w1 = layer(64, 6), w2 = layer(8, 64), w3 = layer(4, 8), x = layer(1, 6);
+  const LinearSpec l1{&w1, nullptr}, l2{&w2, nullptr}, l3{&w3, nullptr};
+  double best = 1e9;                                 // the best of many: other work on the machine only makes it slower
+  for (int i = 0; i < 20000; i++) {
+    timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    Tensor y = linear(activate(Activation::relu, linear(activate(Activation::relu, linear(x, l1)), l2)), l3);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    best = std::min(best, double(b.tv_sec - a.tv_sec) * 1e6 + double(b.tv_nsec - a.tv_nsec) / 1e3);
+    if (i == 0) CHECK(y.to_vector()[0] == doctest::Approx(0.1 * 0.1 * 6 * 64 * 0.1 * 8 * 0.1));   // all weights and inputs are 0.1
+  }
+  MESSAGE("6-64-8-4 forward: " << best << " us");
+  CHECK(best < 3);
+}
+#endif
