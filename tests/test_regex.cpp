@@ -55,6 +55,8 @@ TEST_CASE("regex: each construct") {
   CHECK(all("(a*)*b", "aab") == "aab");
   CHECK(all("(?:)", "ab") == "||");
   CHECK(all("\\x41\\u0042", "AB") == "AB");
+  CHECK(all("(?i)[k-s]", "aK\u212a\u017fz") == "K|\u212a|\u017f");
+  CHECK(all("(?i)[\u03b1-\u03c9]", "a\u03a3\u03c2\u2126") == "\u03a3|\u03c2|\u2126");
 }
 
 TEST_CASE("regex: what is not supported is refused") {
@@ -62,6 +64,10 @@ TEST_CASE("regex: what is not supported is refused") {
     CHECK_THROWS_AS(Regex::compile(p), Error);
   CHECK_THROWS_AS(Regex::compile(std::string(200, '(') + std::string(200, ')')), Error);
   CHECK_THROWS_AS(Regex::compile("(?:(?:(?:a{1,9}b){999}){999}){999}"), Error);
+  CHECK_THROWS_AS(Regex::compile("(){99999}{99999}{99999}"), Error);
+  std::string repeated = "a";
+  for (int i = 0; i < 30'000; i++) repeated += "{1}";
+  CHECK_THROWS_AS(Regex::compile(repeated), Error);
 }
 
 TEST_CASE("regex: long texts take linear time and no deep stack; endless backtracking is an error") {
@@ -90,6 +96,9 @@ TEST_CASE("unicode: UTF-8, normal forms, case") {
   CHECK(normalize("\xc3\xa9", NormalForm::nfd) == "e\xcc\x81");
   CHECK(normalize("\xef\xac\x81", NormalForm::nfkc) == "fi");
   CHECK(fold_case(0x17f) == 's');
+  std::string above, below;                  // a long run of marks: sorted, and not in quadratic time
+  for (int i = 0; i < 100'000; i++) above += "\u0301", below += "\u0316";
+  CHECK(normalize("e" + above + below, NormalForm::nfd) == "e" + below + above);
   CHECK(is_punctuation('$'));
   CHECK(category(0x4e00) == Category::lo);
 }

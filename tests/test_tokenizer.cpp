@@ -327,3 +327,26 @@ TEST_CASE("long texts: near-linear time, no recursion") {
     }
   }
 }
+
+TEST_CASE("tokenizer.json: steps that multiply a text are stopped") {
+  const std::string head = R"({"model":{"type":"WordLevel","vocab":{"a":0}},)", doubles = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})";
+  auto forty = [](const std::string& step) {
+    std::string list = step;
+    for (int i = 1; i < 40; i++) list += "," + step;
+    return list;
+  };
+  CHECK_THROWS_AS(Tokenizer::from_json(head + R"("normalizer":{"type":"Sequence","normalizers":[)" + forty(doubles) + "]}}", "", "t")->encode("a", {}), Error);
+  CHECK_THROWS_AS(Tokenizer::from_json(head + R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[)" +
+                                       forty(R"({"type":"ByteLevel","use_regex":false})") + "]}}", "", "t")->encode("\u00e9", {}), Error);
+  const TokenId id = 0;
+  CHECK_THROWS_AS(Tokenizer::from_json(head + R"("decoder":{"type":"Sequence","decoders":[)" + forty(doubles) + "]}}", "", "t")->decode({&id, 1}, false), Error);
+}
+
+TEST_CASE("tokenizer.json: long pieces and stretches of white space take linear time") {
+  const std::string a(100'000, 'a'), spaces(100'000, ' ');
+  for (const std::string& json :
+       {R"({"model":{"type":"Unigram","unk_id":0,"vocab":[["u",0],["a",-1],[")" + a + R"(b",-2]]}})",
+        R"({"model":{"type":"WordPiece","max_input_chars_per_word":1000000,"vocab":{"a":0,"##a":1,"##)" + a + R"(b":2}}})",
+        std::string(R"({"model":{"type":"WordLevel","vocab":{"a":0}},"added_tokens":[{"id":1,"content":" ","lstrip":true,"rstrip":true}]})")})
+    for (const std::string& text : {a + a, spaces}) Tokenizer::from_json(json, "", "t")->encode(text, {});
+}

@@ -1,5 +1,6 @@
 // Unicode: UTF-8, general categories, normal forms and case, over the tables of utf8proc.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -48,6 +49,8 @@ bool is_cjk_ideograph(uint32_t c);  // the ideograph blocks that BERT puts space
 
 uint32_t to_lower(uint32_t c);      // simple mapping
 uint32_t fold_case(uint32_t c);     // simple case folding
+// The characters that fold_case maps to `folded`; the places left over repeat one of them or hold one that it maps elsewhere.
+std::array<uint32_t, 7> case_variants(uint32_t folded);
 void append_lower(std::string& out, uint32_t c);   // full mapping without context
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };

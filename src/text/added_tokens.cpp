@@ -12,8 +12,8 @@ bool in_word(uint32_t c) { return is_word(c) || c == 0x200c || c == 0x200d; }
 bool word_before(std::string_view s, size_t i) { return i > 0 && in_word(utf8_at(s, utf8_before(s, i)).c); }
 bool word_after(std::string_view s, size_t i) { return i < s.size() && in_word(utf8_at(s, i).c); }
 
-size_t spaces_before(std::string_view s, size_t i) {
-  while (i > 0) {
+size_t spaces_before(std::string_view s, size_t i, size_t floor) {
+  while (i > floor) {
     const size_t at = utf8_before(s, i);
     if (!is_space(utf8_at(s, at).c)) break;
     i = at;
@@ -87,10 +87,9 @@ void AddedTokens::Set::find(std::string_view text, May may, std::vector<Hit>& ou
     if (found->single_word && (word_before(text, begin) || word_after(text, end))) continue;
     // The white space that the token before took is no longer there to be taken.
     const size_t floor = out.empty() ? 0 : out.back().end;
-    if (found->lstrip) begin = spaces_before(text, begin);
-    if (found->rstrip) end = spaces_after(text, end);
-    begin = std::max(begin, floor);
+    begin = std::max(found->lstrip ? spaces_before(text, begin, floor) : begin, floor);
     end = std::max(end, floor);
+    if (found->rstrip) end = spaces_after(text, end);
     out.push_back({begin, end, found->id});
   }
 }

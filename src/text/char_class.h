@@ -45,10 +45,8 @@ struct CharClass {
   // With ignored case c belongs where a character of the same folding does.
   bool folded(uint32_t c) const {
     const uint32_t f = fold_case(c);
-    if (f != c && item(f)) return true;
-    for (const Range& r : ranges)
-      for (uint32_t m = r.low; m <= r.high && m < r.low + 256; m++)
-        if (fold_case(m) == f) return true;
+    for (uint32_t v : case_variants(f))
+      if (fold_case(v) == f && item(v)) return true;
     return false;
   }
 };

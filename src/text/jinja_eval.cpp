@@ -6,6 +6,7 @@ namespace tealight::jinja {
 namespace {
 
 constexpr int kLevelsPerDepth = 10;   // of the tree walk's recursion, for one of Limits::max_depth (calls of macros and loops)
+constexpr size_t kNamesPerStep = 16;  // names are looked for one by one: long lists cost further steps
 
 // A scope. Assignments go to the innermost; look-ups walk outwards. `if` opens none.
 struct Frame : Object {
@@ -15,6 +16,7 @@ struct Frame : Object {
     names.clear();
   }
   void set(std::string_view name, Value v) {
+    rt.step(names.size() / kNamesPerStep);
     for (auto& [n, value] : names)
       if (n == name) return void(value = std::move(v));
     names.emplace_back(name, std::move(v));
@@ -23,9 +25,11 @@ struct Frame : Object {
     for (std::string_view name : hidden) names.emplace_back(name, Value());
   }
   const Value* find(std::string_view name) const {
-    for (const Frame* f = this; f; f = f->parent.get())
+    for (const Frame* f = this; f; f = f->parent.get()) {
+      rt.step(f->names.size() / kNamesPerStep);
       for (auto& [n, value] : f->names)
         if (n == name) return &value;
+    }
     return nullptr;
   }
   Ref<Frame> parent;
@@ -391,6 +395,7 @@ class Interpreter {
     Ref<Frame> frame(new Frame(rt, m.scope));
     std::vector<bool> used(args.named.size());
     const auto named = [&](std::string_view key) -> const Value* {
+      rt.step(args.named.size() / kNamesPerStep);
       for (size_t i = 0; i < args.named.size(); i++)
         if (args.named[i].first == key) return used[i] = true, &args.named[i].second;
       return nullptr;

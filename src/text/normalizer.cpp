@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
 constexpr int kMaxDepth = 16;
+constexpr size_t kMaxKey = 1024;   // of a rule of a CharsMap: its units may lead in a circle
 
 template <class F>
 void each_char(std::string_view s, F f) {
@@ -94,6 +95,7 @@ std::string run_step(const Replace& r, std::string s) {
   for (auto [begin, end] : matches) {
     out.append(s, at, begin - at);
     out += r.with;
+    check_growth(s.size(), out.size());
     at = end;
   }
   out.append(s, at);
@@ -145,6 +147,7 @@ std::string run_step(const SentencePieceRules& p, std::string s) {
     const CharsMap::Hit hit = p.rules ? p.rules->find(std::string_view(s).substr(i), true) : CharsMap::Hit();
     const size_t n = hit.bytes ? hit.bytes : utf8_at(s, i).bytes;
     put(hit.bytes ? hit.replacement : std::string_view(s).substr(i, n));
+    check_growth(s.size(), out.size());
     i += n;
   }
   return out;
@@ -221,8 +224,17 @@ Normalizer Normalizer::from_json(Json j) {
 }
 
 std::string Normalizer::run(std::string s) const {
-  for (const Step& step : steps) s = std::visit([&](const auto& v) { return run_step(v, std::move(s)); }, step);
+  const size_t before = s.size();
+  for (const Step& step : steps) {
+    s = std::visit([&](const auto& v) { return run_step(v, std::move(s)); }, step);
+    check_growth(before, s.size());
+  }
   return s;
+}
+
+void check_growth(size_t before, size_t now) {
+  if (now > 4096 + 64 * before || now > UINT32_MAX)
+    fail(Code::tokenizer, "the steps of the tokenizer make more than ", now, " bytes of ", before);
 }
 
 std::shared_ptr<const CharsMap> CharsMap::parse(std::string_view blob, std::string_view what) {
@@ -243,7 +255,8 @@ CharsMap::Hit CharsMap::find(std::string_view s, bool longest) const {
   auto offset = [](uint32_t u) { return (u >> 10) << ((u & (1u << 9)) >> 6); };
   Hit hit;
   size_t node = offset(unit(0));
-  for (size_t i = 0; i < s.size() && s[i]; i++) {
+  const size_t most = std::min(s.size(), kMaxKey);
+  for (size_t i = 0; i < most && s[i]; i++) {
     const auto c = static_cast<uint8_t>(s[i]);
     node ^= c;
     const uint32_t u = unit(node);
@@ -267,11 +280,13 @@ std::string CharsMap::normalize(std::string_view s) const {
     const Hit whole = cluster.size() < 6 ? find(cluster, false) : Hit();
     if (whole.bytes) {
       out += whole.replacement;
+      check_growth(s.size(), out.size());
       continue;
     }
     each_char(cluster, [&](uint32_t, std::string_view c) {
       const Hit one = find(c, false);
       out += one.bytes ? one.replacement : c;
+      check_growth(s.size(), out.size());
     });
   }
   return out;
@@ -307,6 +322,7 @@ std::string replaced(std::string_view s, std::string_view what, std::string_view
   for (size_t hit; (hit = s.find(what, at)) != s.npos; at = hit + what.size()) {
     out += s.substr(at, hit - at);
     out += with;
+    check_growth(s.size(), out.size());
   }
   out += s.substr(at);
   return out;

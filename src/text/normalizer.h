@@ -68,6 +68,10 @@ class Normalizer {
 void append_byte_letter(std::string& out, uint8_t byte);
 int byte_of_letter(uint32_t c);           // -1: not such a letter
 
+// Fails with Code::tokenizer when a text of `before` bytes has become one of `now`, by far more than normalization makes:
+// steps that multiply what others made could fill any memory.
+void check_growth(size_t before, size_t now);
+
 std::string replaced(std::string_view s, std::string_view what, std::string_view with);
 
 }  // namespace tealight

@@ -150,7 +150,7 @@ bool flag(Json j, const char* key, bool otherwise) {
 MetaspaceStep metaspace(Json j) {
   MetaspaceStep m;
   m.mark = j["replacement"].string("pre_tokenizer.replacement");
-  if (m.mark.empty()) fail(Code::tokenizer, "pre_tokenizer.replacement: is empty");
+  if (m.mark.empty() || utf8_at(m.mark, 0).bytes < m.mark.size()) fail(Code::tokenizer, "pre_tokenizer.replacement: is not one character");
   m.split = flag(j, "split", true);
   if (Json scheme = j["prepend_scheme"]) {
     const std::string_view name = scheme.string("pre_tokenizer.prepend_scheme");
@@ -220,11 +220,13 @@ PreTokenizer PreTokenizer::from_json(Json j) {
 }
 
 void PreTokenizer::run(Pieces& pieces) const {
+  const size_t before = pieces.text.size();
   Pieces out;
   for (const Step& step : steps) {
     out.clear();
     out.at_start = pieces.at_start;
     std::visit([&](const auto& s) { run_step(s, pieces, out); }, step);
+    check_growth(before, out.text.size());
     std::swap(pieces, out);
   }
 }

@@ -12,7 +12,8 @@ constexpr size_t kNone = SIZE_MAX;
 class Matcher {
  public:
   Matcher(const Regex::Program& p, std::string_view text)
-      : p_(p), s_(text), marks_(p.n_marks), budget_(1'000'000 + 500 * uint64_t(text.size())) {}
+      : p_(p), s_(text), marks_(p.n_marks), budget_(1'000'000 + 500 * uint64_t(text.size())),
+        most_choices_(10'000 + 32 * text.size()) {}
 
   // End of the match that begins at `pos`, or kNone.
   size_t match(size_t pos) {
@@ -39,7 +40,8 @@ class Matcher {
   };
 
   void step(uint64_t n = 1) {
-    if (budget_ < n) fail(Code::tokenizer, "pattern ", quoted(p_.pattern), " backtracks too much on a text of ", s_.size(), " bytes");
+    if (budget_ < n || stack_.size() > most_choices_)
+      fail(Code::tokenizer, "pattern ", quoted(p_.pattern), " backtracks too much on a text of ", s_.size(), " bytes");
     budget_ -= n;
   }
 
@@ -194,6 +196,7 @@ class Matcher {
   std::vector<Choice> stack_;
   std::vector<size_t> marks_;
   uint64_t budget_;
+  size_t most_choices_;   // on the stack: the memory of a match is bounded too
 };
 
 }  // namespace

@@ -9,8 +9,9 @@
 namespace tealight {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxDepth = 64, kMaxRepeats = 8;
 constexpr size_t kMaxProgram = 20'000, kMaxPattern = 100'000;
+constexpr size_t kMaxVisits = 10 * kMaxProgram;   // of nodes while they are emitted: (){100000}{100000} emits nothing
 constexpr uint32_t kMaxCount = 100'000;
 
 enum class Mode { greedy, lazy, possessive };
@@ -137,7 +138,8 @@ class Parser {
   }
 
   NodePtr quantified(NodePtr n) {
-    while (n && more()) {
+    for (int depth = 0; n && more(); depth++) {
+      if (depth == kMaxRepeats) error("too many quantifiers in a row");
       uint32_t low, high;
       const size_t start = at_;
       if (eat("?")) low = 0, high = 1;
@@ -360,6 +362,7 @@ class Parser {
 struct Emitter {
   Regex::Program& out;
   const Parser& parser;
+  size_t visits = 0;
 
   uint32_t here() const { return uint32_t(out.code.size()); }
   uint32_t add(Inst i) {
@@ -380,6 +383,7 @@ struct Emitter {
   }
 
   void emit(const Node& n, int subs) {
+    if (++visits > kMaxVisits) parser.error("the pattern is too large");
     switch (n.kind) {
       case Node::empty: return;
       case Node::one: add({Op::one, n.cls}); return;

@@ -1,5 +1,8 @@
 #include "src/text/token_decoder.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "src/base/error.h"
 #include "src/base/unicode.h"
 #include "src/text/vocab.h"
@@ -19,7 +22,21 @@ struct Tail {
 
 void replace_in(Tail t, std::string_view what, std::string_view with) {
   if (what.empty()) return;
-  for (size_t hit = t.at; (hit = t.s.find(what, hit)) != t.s.npos; hit += with.size()) t.s.replace(hit, what.size(), with);
+  if (with.size() > what.size()) {
+    const std::string changed = replaced(t.view(), what, with);
+    t.s.replace(t.at, t.s.npos, changed);
+    return;
+  }
+  size_t to = t.at;                        // in place: what is written never passes what is read
+  for (size_t from = t.at, hit;; from = hit + what.size()) {
+    hit = std::min(t.s.find(what, from), t.s.size());
+    std::memmove(t.s.data() + to, t.s.data() + from, hit - from);
+    to += hit - from;
+    if (hit == t.s.size()) break;
+    with.copy(t.s.data() + to, with.size());
+    to += with.size();
+  }
+  t.s.resize(to);
 }
 
 void run_step(const LettersToBytes&, Tail t) {
@@ -48,7 +65,9 @@ void run_step(const ByteFallback&, Tail t) {
 
 void run_step(const StripChars& p, Tail t) {
   if (p.content.empty()) return;
-  for (size_t n = p.whole && !t.first ? 0 : p.start; n > 0 && t.view().starts_with(p.content); n--) t.s.erase(t.at, p.content.size());
+  size_t gone = 0;
+  for (size_t n = p.whole && !t.first ? 0 : p.start; n > 0 && t.view().substr(gone).starts_with(p.content); n--) gone += p.content.size();
+  t.s.erase(t.at, gone);
   for (size_t n = p.whole ? 0 : p.stop; n > 0 && t.view().ends_with(p.content); n--) t.s.resize(t.s.size() - p.content.size());
 }
 
@@ -135,7 +154,10 @@ TokenDecoder TokenDecoder::from_json(Json j) {
 void TokenDecoder::append(std::string& out, std::string_view piece, bool first, bool literal) const {
   const Tail t{out, out.size(), first, literal};
   out += piece;
-  for (const Step& step : steps) std::visit([&](const auto& s) { run_step(s, t); }, step);
+  for (const Step& step : steps) {
+    std::visit([&](const auto& s) { run_step(s, t); }, step);
+    check_growth(piece.size(), t.view().size());
+  }
 }
 
 }  // namespace tealight

@@ -9,6 +9,10 @@
 
 namespace tealight {
 
+// Models that try every piece that might begin at a character try none longer than this many bytes, so that one monstrous
+// piece does not make them quadratic.
+constexpr size_t kLongestPiece = 1024;
+
 class TokenModel {
  public:
   virtual ~TokenModel() = default;

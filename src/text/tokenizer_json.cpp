@@ -8,6 +8,7 @@
 namespace tealight {
 namespace {
 
+constexpr size_t kMaxFrame = 64;           // entries of a template around a text, and ids of one of its tokens
 constexpr int64_t kMaxGap = 1 << 20;       // ids that name nothing may not outnumber the entries by more
 
 class Loader {
@@ -206,6 +207,7 @@ class Loader {
   std::vector<TokenId> read_template(Json items, Json specials) const {
     std::vector<TokenId> ids;
     for (Json item : items.elements()) {
+      if (ids.size() > kMaxFrame) bad("post_processor: a template of more than ", kMaxFrame, " tokens");
       if (Json s = item["Sequence"]) {
         ids.push_back(s["id"].string("post_processor: a sequence") == "B" ? kTextB : kTextA);
         continue;
@@ -213,6 +215,7 @@ class Loader {
       const std::string_view name = item["SpecialToken"]["id"].string("post_processor: a special token");
       const Json listed = specials[name]["ids"];
       if (!listed.is_array()) bad("post_processor.special_tokens: ", quoted(name), " has no ids");
+      if (listed.size() > kMaxFrame) bad("post_processor.special_tokens: ", quoted(name), " has more than ", kMaxFrame, " ids");
       for (Json id : listed.elements()) ids.push_back(checked(id, "post_processor.special_tokens"));
     }
     return ids;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bitset>
 #include <limits>
 
 #include "src/base/unicode.h"
@@ -34,9 +35,10 @@ class Unigram : public TokenModel {
   void measure() const {
     for (size_t i = 0; i < vocab_->size(); i++) {
       const std::string_view p = vocab_->piece(TokenId(i));
-      if (p.empty()) continue;
+      if (p.empty() || p.size() > kLongestPiece) continue;
       size_t& n = longest_[static_cast<uint8_t>(p[0])];
       n = std::max(n, p.size());
+      lengths_.set(p.size());
     }
   }
 
@@ -48,7 +50,7 @@ class Unigram : public TokenModel {
       const size_t first = utf8_at(text, i).bytes, limit = std::min(text.size() - i, longest_[static_cast<uint8_t>(text[i])]);
       bool single = false;
       for (size_t n = first; n <= limit; n += utf8_at(text, i + n).bytes) {
-        const TokenId id = vocab_->find_text(text.substr(i, n));
+        const TokenId id = lengths_[n] ? vocab_->find_text(text.substr(i, n)) : -1;
         if (id >= 0) {
           best[i + n].offer(score + o_.scores[size_t(id)], uint32_t(i), id);
           single |= n == first;
@@ -85,7 +87,8 @@ class Unigram : public TokenModel {
   std::shared_ptr<const Vocab> vocab_;
   UnigramOptions o_;
   mutable std::once_flag once_;
-  mutable size_t longest_[256] = {};   // bytes of the longest piece that begins with a byte
+  mutable std::bitset<kLongestPiece + 1> lengths_;   // those that pieces have
+  mutable size_t longest_[256] = {};   // bytes of the longest piece that begins with a byte, at most kLongestPiece
 };
 
 }  // namespace

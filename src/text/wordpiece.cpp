@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bitset>
 
 #include "src/base/unicode.h"
 #include "src/text/token_model.h"
@@ -11,6 +12,7 @@ class WordPiece : public TokenModel {
   WordPiece(std::shared_ptr<const Vocab> v, WordPieceOptions o) : vocab_(std::move(v)), o_(std::move(o)) {}
 
   void encode(const Pieces& pieces, std::vector<TokenId>& out) const override {
+    std::call_once(once_, [this] { measure(); });
     std::string word;
     for (size_t i = 0; i < pieces.size(); i++) {
       const size_t before = out.size();
@@ -24,6 +26,14 @@ class WordPiece : public TokenModel {
   }
 
  private:
+  void measure() const {
+    for (size_t i = 0; i < vocab_->size(); i++) {
+      const size_t n = vocab_->piece(TokenId(i)).size();
+      if (n > kLongestPiece) continue;
+      longest_ = std::max(longest_, n);
+      lengths_.set(n);
+    }
+  }
   static size_t chars(std::string_view s) {
     return size_t(std::count_if(s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
   }
@@ -38,11 +48,12 @@ class WordPiece : public TokenModel {
     std::string inner;
     for (size_t at = 0; at < word.size();) {
       const std::string& prefix = at ? o_.continuing_prefix : empty_;
-      const size_t room = vocab_->longest_piece() - std::min(vocab_->longest_piece(), prefix.size());
+      const size_t room = longest_ - std::min(longest_, prefix.size());
       size_t end = std::min(word.size(), at + room);
       while (end > at && end < word.size() && (static_cast<unsigned char>(word[end]) & 0xc0) == 0x80) end--;
       TokenId id = -1;
       for (; end > at; end = utf8_before(word, end)) {
+        if (!lengths_[prefix.size() + end - at]) continue;
         if (prefix.empty()) {
           id = vocab_->find_text(word.substr(at, end - at));
         } else {
@@ -62,6 +73,9 @@ class WordPiece : public TokenModel {
   std::shared_ptr<const Vocab> vocab_;
   WordPieceOptions o_;
   const std::string empty_;
+  mutable std::once_flag once_;
+  mutable size_t longest_ = 0;                       // bytes of a piece, at most kLongestPiece
+  mutable std::bitset<kLongestPiece + 1> lengths_;   // those that pieces have
 };
 
 }  // namespace
