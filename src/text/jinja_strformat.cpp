@@ -40,8 +40,9 @@ Text format_integer(Runtime& rt, const Spec& s, const Value& v) {
   const bool negative = v.integer() < 0;
   auto u = negative ? -static_cast<unsigned __int128>(v.integer()) : static_cast<unsigned __int128>(v.integer());
   const unsigned base = (s.type | 0x20) == 'x' ? 16 : s.type == 'o' ? 8 : s.type == 'b' ? 2 : 10;
+  const char* const alphabet = s.type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string digits;
-  do digits += (s.type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[size_t(u % base)];
+  do digits += alphabet[size_t(u % base)];   // (indexing the conditional itself, GCC 12 goes wrong under UBSan)
   while ((u /= base) > 0);
   while (Int(digits.size()) < std::min(s.precision, kMaxPrecision)) digits += '0';
   std::reverse(digits.begin(), digits.end());
