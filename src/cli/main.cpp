@@ -48,7 +48,7 @@ int run(const Command& command, std::span<char* const> argv) {
   if (const char* forced = std::getenv("TEALIGHT_ISA")) {
     const char* error = nullptr;
     if (!kernels::choose(forced, &error)) {
-      log_line(cat(forced, ": ", error));
+      log_line(error);
       return kUsage;
     }
   }

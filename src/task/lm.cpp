@@ -158,9 +158,8 @@ class SequenceImpl final : public Sequence {
 
 LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name_(last_part(path)) {
   const char* error = nullptr;
-  const char* forced = std::getenv("TEALIGHT_ISA");
-  const kernels::Table* table = kernels::choose(forced, &error);
-  if (!table) fail(Code::usage, forced ? forced : "", ": ", error);
+  const kernels::Table* table = kernels::choose(std::getenv("TEALIGHT_ISA"), &error);
+  if (!table) fail(Code::usage, error);
   options.batch = std::clamp(options.batch, 1, 1 << 16);
   device = std::make_unique<CpuBackend>(*table, options.threads > 0 ? options.threads : default_threads(),
                                         options.activations == LoadOptions::Activations::int8);
