@@ -46,7 +46,6 @@ struct SelfAttention {
   Linear out;
   Norm q_norm, k_norm;                               // before the rotation; a weight [heads, d] has a row for each head
   bool norm_per_head = true;                         // over d, else over all heads together
-  float clamp = 0;                                   // > 0: q, k, v are clipped to +- this (OLMo, DBRX)
   void each(auto&& f) const {
     if (q) f("q", q), f("k", k), f("v", v);
     if (grouped) f("qkv", grouped);

@@ -198,7 +198,6 @@ LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name
 }
 
 void LmImpl::adopt(std::shared_ptr<const Tokenizer> t) {
-  if (!t) return;
   // Some checkpoints round the embedding up; none may lack rows for tokens that text can become.
   if (t->size() > size_t(decoder.embedding.dim(0)))
     fail(Code::tokenizer, "the tokenizer has ", t->size(), " tokens, the embedding ", decoder.embedding.dim(0), " rows");
@@ -208,7 +207,7 @@ void LmImpl::adopt(std::shared_ptr<const Tokenizer> t) {
 void LmImpl::load_tokenizer_gguf(std::shared_ptr<const Gguf> file) {
   if (auto n = file->string("general.name")) name_ = *n;
   adopt(Tokenizer::from_gguf(file));
-  if (tokenizer_)   template_source_ = tokenizer_->chat_template;
+  template_source_ = tokenizer_->chat_template;
 }
 
 void LmImpl::load_tokenizer_hf(const HfCheckpoint& hf) {
