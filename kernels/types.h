@@ -48,4 +48,17 @@ constexpr bool is_float(Dtype t) { return t <= Dtype::f64; }
 // Bytes of n elements of one row; n is a multiple of the block.
 constexpr size_t row_bytes(Dtype t, size_t n) { return n / size_t(info(t).block) * size_t(info(t).bytes); }
 
+// The x16 layout: 16 neighbouring rows of an integer family side by side, so that lanes are rows (kernels/cpu/x16.h says
+// where each byte goes). Chunks of 2 blocks (block32) or one (block256), 64-byte aligned; rows beyond the last are zero.
+constexpr bool has_x16(Dtype t) { return info(t).family == Family::block32 || info(t).family == Family::block256; }
+constexpr size_t x16_chunk_bytes(Dtype t) {
+  const size_t blocks = info(t).family == Family::block32 ? 2 : 1;
+  return (blocks * size_t(info(t).bytes) * 16 + 63) / 64 * 64;
+}
+// Bytes that one of the 16 rows takes, n values in each: a group takes 16 times as many.
+constexpr size_t x16_row_bytes(Dtype t, size_t n) {
+  const size_t blocks = n / size_t(info(t).block), chunks = info(t).family == Family::block32 ? (blocks + 1) / 2 : blocks;
+  return chunks * x16_chunk_bytes(t) / 16;
+}
+
 }  // namespace tealight
