@@ -91,6 +91,13 @@ TEST_CASE("request: forms that are allowed") {
   CHECK(parse(R"({"messages":[{"role":"user","content":[]}]})").messages == R"([{"role":"user","content":""}])");
 }
 
+TEST_CASE("request: a prompt may be one text in an array, or token ids") {
+  CHECK(parse_request(JsonDoc::parse(R"({"prompt":["a b"]})", "t").root()).prompt == "a b");
+  const std::vector<int32_t> ids = {1, 20, 3};
+  CHECK(parse_request(JsonDoc::parse(R"({"prompt":[1,20,3]})", "t").root()).prompt_ids == ids);
+  CHECK(parse_request(JsonDoc::parse(R"({"prompt":[[1,20,3]]})", "t").root()).prompt_ids == ids);
+}
+
 TEST_CASE("request: what is wrong is named, with what it should be") {
   const std::pair<const char*, const char*> cases[] = {
       {R"([])", "expected a JSON object, got an array"},
@@ -98,7 +105,13 @@ TEST_CASE("request: what is wrong is named, with what it should be") {
       {R"({})", "messages: missing; give messages (an array) or prompt (a string)"},
       {R"({"prompt":null})", "messages: missing"},
       {R"({"prompt":"a","messages":[]})", "messages, prompt: give one of the two"},
-      {R"({"prompt":["a"]})", "prompt: expected a string, got an array"},
+      {R"({"prompt":["a","b"]})", "prompt: expected a text or an array of token ids"},
+      {R"({"prompt":[]})", "prompt: is empty"},
+      {R"({"prompt":[1,"b"]})", "prompt: expected a text or an array of token ids"},
+      {R"({"prompt":[1,-1]})", "prompt: -1 is not a token id"},
+      {R"({"prompt":[1,5000000000]})", "prompt: 5000000000 is not a token id"},
+      {R"({"prompt":{"a":1}})", "prompt: expected a string, got an object"},
+      {R"({"prompt":"a","x_delay_ms":1})", "x_delay_ms, x_fail_after: only for tests"},
       {R"({"messages":{}})", "messages: expected an array, got an object"},
       {R"({"messages":[]})", "messages: is empty"},
       {R"({"messages":["hi"]})", "messages[0]: expected an object, got a string"},

@@ -1,6 +1,7 @@
 #include "src/task/request.h"
 
 #include <charconv>
+#include <cstdlib>
 
 #include "src/base/error.h"
 
@@ -136,7 +137,19 @@ void read_prompt(Json r, GenerateRequest& q) {
   if (!messages && !prompt) fail(Code::request, "messages: missing; give messages (an array) or prompt (a string)");
   q.chat = bool(messages);
   if (!q.chat) {
-    q.prompt = prompt.string("prompt");
+    // OpenAI's forms: a text, an array of one text, token ids, an array of one array of token ids.
+    if (prompt.is_array() && prompt.size() == 1 && !prompt[size_t(0)].is_number()) prompt = prompt[size_t(0)];
+    if (!prompt.is_array()) {
+      q.prompt = prompt.string("prompt");
+      return;
+    }
+    if (prompt.size() == 0) fail(Code::request, "prompt: is empty");
+    for (Json id : prompt.elements()) {
+      if (!id.is_number()) fail(Code::request, "prompt: expected a text or an array of token ids; several prompts are not supported");
+      const int64_t v = id.integer("prompt");
+      if (v < 0 || v > INT32_MAX) fail(Code::request, "prompt: ", v, " is not a token id");
+      q.prompt_ids.push_back(int32_t(v));
+    }
     return;
   }
   read_messages(messages, q);
@@ -173,10 +186,17 @@ GenerateRequest read_request(Json r) {
   }
   int64_t n = 1;
   read(r, "n", 1, 1, n);
+  if (given(r, "x_delay_ms") || given(r, "x_fail_after")) {
+    const char* faults = std::getenv("TEALIGHT_TEST_FAULTS");
+    if (!faults || std::string_view(faults) != "1") fail(Code::request, "x_delay_ms, x_fail_after: only for tests (TEALIGHT_TEST_FAULTS=1)");
+    read(r, "x_delay_ms", 0, 60'000, q.delay_ms);
+    read(r, "x_fail_after", 0, RequestLimits::max_tokens, q.fail_after);
+  }
   static constexpr std::string_view known[] = {
       "id", "messages", "prompt", "tools", "chat_template_kwargs", "temperature", "top_p", "top_k", "min_p", "typical_p",
       "repetition_penalty", "frequency_penalty", "presence_penalty", "seed", "logit_bias", "logprobs", "top_logprobs", "stop",
-      "max_tokens", "max_completion_tokens", "min_tokens", "ignore_eos", "stream", "stream_options", "n", "model", "user"};
+      "max_tokens", "max_completion_tokens", "min_tokens", "ignore_eos", "stream", "stream_options", "n", "model", "user",
+      "x_delay_ms", "x_fail_after"};
   for (auto [key, value] : r.members()) {
     bool found = false;
     for (std::string_view k : known) found |= k == key;

@@ -15,6 +15,7 @@ struct GenerateRequest {
   std::string id;                    // JSON text of "id" (a string or a number); empty when there is none
   bool chat = false;                 // messages; else prompt
   std::string prompt;                // taken as it is, special tokens in it are recognized
+  std::vector<int32_t> prompt_ids;   // or the tokens themselves, where they are not empty
   std::string messages;              // JSON array for the chat template; every content is a string
   std::string tools;                 // JSON array for the chat template; empty when there are none
   std::string template_variables;    // JSON object: further variables for the template (chat_template_kwargs); may be empty
@@ -26,6 +27,8 @@ struct GenerateRequest {
   bool stream = false;
   std::vector<std::string> stop;     // the answer ends before the first of these; never empty strings
   std::vector<std::string> unknown;  // names of fields that were ignored
+  int64_t delay_ms = 0;              // x_delay_ms and x_fail_after, for tests: a pause after each token; an error after so many
+  int64_t fail_after = 0;
 };
 
 struct RequestLimits {
