@@ -27,8 +27,7 @@ std::string describe_text(const PackFile& f) {
   uint64_t bytes = sizeof(pack::Footer);
   for (const pack::Section& s : f.sections()) bytes = std::max(bytes, s.offset + s.bytes);
   const auto interleaved = std::count_if(d.tensors.begin(), d.tensors.end(), [](const auto& t) { return t.interleaved; });
-  std::string s = cat("packed file, version ", pack::kVersion, ": runtime for ", machine_of(f), ", source ", source_name(f), ", cache ", name(d.kv), ", identity ",
-                      hex64(d.identity), "\n", d.tensors.size(), " tensors, ", interleaved, " of them in the x16 layout\n\nsections\n",
+  std::string s = cat("packed file, version ", pack::kVersion, ": runtime for ", machine_of(f), ", source ", source_name(f), ", cache ", name(d.kv), "\n", d.tensors.size(), " tensors, ", interleaved, " of them in the x16 layout\n\nsections\n",
                       column("name", 12), column("offset", 12), column("bytes", 12), "hash\n");
   for (const pack::Section& row : f.sections())
     s += column(std::string(row.title()), 12) + column(cat(row.offset), 12) + column(cat(row.bytes), 12) + hex64(row.hash) + "\n";
@@ -52,7 +51,7 @@ std::string describe_json(const PackFile& f) {
   std::string s;
   JsonWriter w(s);
   w.begin_object().field("path", f.path()).field("format", "packed").field("version", pack::kVersion);
-  w.field("runtime", machine_of(f)).field("source", source_name(f)).field("name", d.model).field("kv", name(d.kv)).field("identity", hex64(d.identity));
+  w.field("runtime", machine_of(f)).field("source", source_name(f)).field("name", d.model).field("kv", name(d.kv));
   w.key("sections").begin_array();
   for (const pack::Section& row : f.sections())
     w.begin_object().field("name", row.title()).field("offset", row.offset).field("bytes", row.bytes).field("hash", hex64(row.hash)).end_object();

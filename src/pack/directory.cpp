@@ -150,7 +150,7 @@ std::string Directory::bytes() const {
   w.number(uint32_t(source));
   w.text(name(kv));
   w.text(model);
-  w.number(identity);
+  w.number(fingerprint);
   std::vector<Dtype> types;
   std::vector<uint8_t> type_of;
   for (const Tensor& t : tensors) {
@@ -203,7 +203,7 @@ Directory Directory::read(std::string_view bytes, uint64_t tensors_bytes, uint64
   d.kv = dtype_named(r.text(), r);
   if (d.kv != Dtype::f16 && d.kv != Dtype::f32) r.bad("keys and values of type ", name(d.kv));
   d.model = r.text();
-  d.identity = r.number<uint64_t>();
+  d.fingerprint = r.number<uint64_t>();
   Dtype types[256];
   const uint32_t n_types = r.count(4);
   if (n_types > 256) r.bad(n_types, " element types");

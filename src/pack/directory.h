@@ -39,7 +39,7 @@ struct Directory {
   SourceKind source = SourceKind::gguf;
   Dtype kv = Dtype::f32;
   std::string_view model;              // name for people, where the metadata has none
-  uint64_t identity = 0;               // hash of all that decides on keys and values, but the tokens
+  uint64_t fingerprint = 0;            // Lm::state_fingerprint() of the prefixes' keys and values
   std::vector<Tensor> tensors;         // in rising offsets
   std::vector<Array> arrays;
   std::vector<Table> tables;

@@ -8,6 +8,7 @@
 #include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include "src/base/checked.h"
 #include "src/base/error.h"

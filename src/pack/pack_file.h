@@ -1,6 +1,7 @@
 // A packed file (format.h), opened: views into one mapping, nothing copied but what is small.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,7 +34,8 @@ class PackFile {
   std::string_view defaults() const { return text("defaults"); }     // default request fields: a JSON object, or ""
   std::string_view model_name() const { return directory_.model; }
   Dtype kv() const { return directory_.kv; }                         // type of keys and values that it was packed for
-  uint64_t identity() const { return directory_.identity; }
+  uint64_t fingerprint() const { return directory_.fingerprint; }    // the prefixes hold where Lm::state_fingerprint() is this
+  uint64_t weights_hash() const { return find("tensors")->hash; }    // of their bytes, as the table has it
 
   struct Prefix {
     std::string_view name;

@@ -21,7 +21,7 @@ using pack::Directory, pack::Section;
 constexpr uint64_t kLargeArray = 1024;       // bytes of a metadata array from which on it lies apart
 constexpr uint64_t kMinRows = 16;            // fewer rows would grow in the x16 layout
 constexpr char kZeros[4096] = {};
-constexpr std::string_view kStateFormat = "state 1";   // of keys and values; part of a pack's identity
+constexpr bool kInterleave = false;
 
 // One tensor of the source, and what becomes of it.
 struct Planned {
@@ -30,6 +30,11 @@ struct Planned {
   Directory::Tensor out;
   bool widen = false;                        // to f32
 };
+
+const kernels::Table& reference() {
+  const char* error = nullptr;
+  return *kernels::choose("ref", &error);
+}
 
 // May this view of a source's tensor be taken from its x16 layout too? Whole rows, from a multiple of 16 on.
 bool fits_x16(const WeightView& v, const Tensor& w) {
@@ -42,7 +47,7 @@ bool fits_x16(const WeightView& v, const Tensor& w) {
 class Plan {
  public:
   explicit Plan(const ModelFiles& files) {
-    CpuBackend device(*kernels::choose("ref", nullptr), 1, true);
+    CpuBackend device(reference(), 1, true);
     const models::Source source = files.gguf ? models::Source(files.gguf, device) : models::Source(files.hf, device);
     const models::Architecture* a = models::find_architecture(source);
     if (!a) fail(Code::unsupported, "architecture ", quoted(source.architecture()), " is not known; known are: ", models::known_architectures());
@@ -101,7 +106,7 @@ class Plan {
     std::copy_n(v.shape, v.rank, t.shape);
     t.dtype = p.widen ? Dtype::f32 : v.dtype;
     const bool rows = v.rank == 2 ? v.shape[0] >= kMinRows : v.rank == 3 && v.shape[1] % 16 == 0;
-    t.interleaved = v.interleaved || (!p.plain && rows);
+    t.interleaved = v.interleaved || (kInterleave && !p.plain && rows);
     const auto bytes = pack::tensor_bytes(t.dtype, {t.shape, size_t(t.rank)}, t.interleaved);
     TEALIGHT_CHECK(bytes);
     t.bytes = *bytes;
@@ -160,7 +165,7 @@ void write_interleaved(SectionWriter& out, const WeightView& v) {
   const uint64_t columns = v.shape[v.rank - 1], rows = v.elements() / columns, plain = row_bytes(v.dtype, columns);
   std::vector<std::byte> group(16 * x16_row_bytes(v.dtype, columns));
   for (uint64_t r = 0; r < rows; r += 16) {
-    kernels::interleave_x16(v.dtype, v.data + r * plain, int(std::min<uint64_t>(16, rows - r)), int(columns), group.data());
+    if (kInterleave) kernels::interleave_x16(v.dtype, v.data + r * plain, int(std::min<uint64_t>(16, rows - r)), int(columns), group.data());
     out.write(group.data(), group.size());
   }
 }
@@ -172,7 +177,7 @@ void write_widened(SectionWriter& out, const WeightView& v, Backend& device) {
 }
 
 void write_tensors(SectionWriter& out, const Section& s, const Plan& plan) {
-  CpuBackend device(*kernels::choose("ref", nullptr), 1, true);
+  CpuBackend device(reference(), 1, true);
   for (const Planned* p : plan.tensors()) {
     out.pad(s.offset + p->out.offset);
     if (p->widen) write_widened(out, *p->view, device);
@@ -236,11 +241,6 @@ void take_hf(const ModelFiles& files, const std::string& path, std::string& meta
 std::string last_part(std::string_view path) {
   while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
   return std::string(path.substr(path.rfind('/') + 1));
-}
-
-// What keys and values depend on, but for the tokens.
-uint64_t identity_of(const Section& tensors, std::string_view metadata, Dtype kv) {
-  return hash64(cat(kStateFormat, " ", name(kv), " ", hex64(tensors.hash), " ", hex64(hash64(metadata))));
 }
 
 std::string head_bytes(std::span<const Section> sections, uint64_t file_bytes) {
@@ -307,6 +307,7 @@ PackResult write_pack(const PackOptions& o) {
   Directory d;
   d.source = files.gguf ? pack::SourceKind::gguf : pack::SourceKind::hf;
   d.kv = o.kv;
+  d.fingerprint = o.fingerprint;
   const std::string model = files.pack ? std::string(files.pack->model_name()) : last_part(o.model);
   d.model = model;
   for (const Planned* p : plan.tensors()) {
@@ -330,7 +331,8 @@ PackResult write_pack(const PackOptions& o) {
   layout.add("metadata", metadata.size());
   layout.add("template", chat_template.size());
   layout.add("defaults", o.defaults.size());
-  layout.add("directory", d.bytes().size());
+  const std::string directory = d.bytes();
+  layout.add("directory", directory.size());
 
   SectionWriter out(o, layout.file_bytes());
   const auto put = [&](std::string_view name, const void* data, size_t bytes) {
@@ -350,8 +352,6 @@ PackResult write_pack(const PackOptions& o) {
   put("metadata", metadata.data(), metadata.size());
   put("template", chat_template.data(), chat_template.size());
   put("defaults", o.defaults.data(), o.defaults.size());
-  d.identity = identity_of(tensors, metadata, d.kv);
-  const std::string directory = d.bytes();
   put("directory", directory.data(), directory.size());
   out.pad(layout.end());
   out.write(layout.rows.data(), layout.rows.size() * sizeof(Section));

@@ -14,7 +14,8 @@ struct PackOptions {
   std::string runtime;                 // an executable, or a packed file whose runtime is taken
   std::string output;
   std::string defaults;                // default request fields, checked by the caller: a JSON object, or ""
-  Dtype kv = Dtype::f16;               // type of keys and values
+  Dtype kv = Dtype::f16;               // type of the prefixes' keys and values
+  uint64_t fingerprint = 0;            // Lm::state_fingerprint() of them
   struct Prefix {
     std::string name;
     std::vector<TokenId> ids;

@@ -97,7 +97,7 @@ Tensor Tensor::from(Backend& device, std::span<const float> values, const Shape&
   return t;
 }
 
-Tensor Tensor::view(Backend& device, const void* data, const Shape& shape, Dtype dtype, std::shared_ptr<const void> keep) {
+Tensor Tensor::view(Backend& device, const void* data, const Shape& shape, Dtype dtype, std::shared_ptr<const void> keep, bool) {
   Tensor t;
   t.dtype_ = dtype;
   t.shape_ = shape;

@@ -57,7 +57,7 @@ class Tensor {
   // f32 values, copied.
   static Tensor from(Backend& device, std::span<const float> values, const Shape& shape);
   // A view of memory that `keep` holds alive (mapped weights): never written. The device must be able to read host memory.
-  static Tensor view(Backend& device, const void* data, const Shape& shape, Dtype dtype, std::shared_ptr<const void> keep);
+  static Tensor view(Backend& device, const void* data, const Shape& shape, Dtype dtype, std::shared_ptr<const void> keep, bool interleaved = false);
 
   explicit operator bool() const { return storage_ != nullptr; }
   Dtype dtype() const { return dtype_; }
