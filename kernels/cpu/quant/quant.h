@@ -107,9 +107,9 @@ void few_tokens(const void* w, int K, const void* act, int T, float* y, size_t l
   else for (; r < r1; r++) rows(r, 0, 1);                    // fewer than 8: the same row in every lane
 }
 
-template <class Type>
-void matmul_int(const void* w, int K, const void* act, int T, float* y, size_t ldy, int r0, int r1, void* scratch) {
-  if (T < kTile) return few_tokens<Type>(w, K, act, T, y, ldy, r0, r1);
+// Rows r0..r1-1 times all T tokens; fill(row, first block, blocks, panel) unpacks 16 rows.
+template <class Type, class Fill>
+inline void matmul_panels(int K, const void* act, int T, float* y, size_t ldy, int r0, int r1, void* scratch, const Fill& fill) {
   constexpr int B = Type::kBlock, kPiece = kIntPiece / B;
   const int blocks = K / B;
   const Panel p = panel_in<Type>(scratch);
@@ -119,9 +119,17 @@ void matmul_int(const void* w, int K, const void* act, int T, float* y, size_t l
     for (int r = r0; r < r1; r += 16)
       for (int b = 0; b < blocks; b += kPiece) {
         const int n = min_int(kPiece, blocks - b);
-        fill_panel<Type>(w, size_t(blocks) * Type::kBytes, r, r1 - 1, b, n, p);
+        fill(r, b, n, p);
         panel_tokens<Shape<Type>>(p, n, act, K, b, t, min_int(T, t + some), T, y + r, ldy, min_int(16, r1 - r), b == 0);
       }
+}
+
+template <class Type>
+void matmul_int(const void* w, int K, const void* act, int T, float* y, size_t ldy, int r0, int r1, void* scratch) {
+  if (T < kTile) return few_tokens<Type>(w, K, act, T, y, ldy, r0, r1);
+  matmul_panels<Type>(K, act, T, y, ldy, r0, r1, scratch, [&](int r, int b, int n, const Panel& p) {
+    fill_panel<Type>(w, row_bytes(Type::kDtype, size_t(K)), r, r1 - 1, b, n, p);
+  });
 }
 
 // A tile's part from block b on.
