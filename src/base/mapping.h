@@ -13,6 +13,10 @@ class Mapping {
  public:
   // Maps a whole regular file. Errors: Code::file with the path and the system's reason. An empty file maps to an empty range.
   static std::shared_ptr<const Mapping> open(const std::string& path);
+  // The same from a descriptor, which stays the caller's; `path` is for messages.
+  static std::shared_ptr<const Mapping> of_fd(int fd, const std::string& path);
+  // A part of another one, which it keeps alive. The caller has checked that it lies inside.
+  static std::shared_ptr<const Mapping> part(std::shared_ptr<const Mapping> whole, size_t offset, size_t bytes, std::string name);
   // Takes over bytes that are already in memory (tests, fuzzers, embedded sections).
   static std::shared_ptr<const Mapping> from_bytes(std::string bytes);
   ~Mapping();
@@ -34,6 +38,7 @@ class Mapping {
   uint64_t identity_ = 0;
   bool mapped_ = false;
   std::string path_, owned_;
+  std::shared_ptr<const Mapping> whole_;
 };
 
 // Whole text of a small file (configs, templates). Errors: Code::file; also when it is larger than max_bytes.

@@ -10,6 +10,6 @@ struct Command {
 };
 
 extern const Command run_command, chat_command, stdio_command, inspect_command, tokenize_command, template_command,
-    logits_command, bench_command;
+    logits_command, bench_command, pack_command;
 
 }  // namespace tealight::cli

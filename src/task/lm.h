@@ -15,12 +15,15 @@
 
 namespace tealight {
 
+class PackFile;
+
 struct LoadOptions {
   int threads = 0;                  // 0: from affinity and quota
   int batch = 512;                  // prompt tokens evaluated together
   int ctx = 0;                      // positions; 0: the model's own context length, within the memory there is
   enum class Kv { automatic, f16, f32 } kv = Kv::automatic;      // automatic: f16 where weights are quantized, else f32
   enum class Activations { int8, f32 } activations = Activations::int8;
+  bool defer_checks = false;        // a packed file's tokenizer is not checked before Lm::finish_checks()
 };
 
 // The state of the first tokens of a sequence, as bytes that are the same on every machine.
@@ -69,7 +72,8 @@ struct SequenceWork {
 
 class Lm {
  public:
-  // path: a .gguf, a .safetensors beside its config.json, or a Hugging Face directory. Errors name the file and the cause.
+  // path: a packed file, a .gguf, a .safetensors beside its config.json, or a Hugging Face directory. Errors name the file and the
+  // cause.
   static std::unique_ptr<Lm> load(const std::string& path, const LoadOptions& options);
   virtual ~Lm() = default;
 
@@ -91,6 +95,14 @@ class Lm {
   virtual std::span<const StateSnapshot> prefixes() const { return {}; }       // that the file brings along
   // The embedding of a text, of length one, as the file says that its states are pooled. Errors: Code::unsupported where it does not.
   virtual std::vector<float> embed(std::span<const TokenId> ids) = 0;
+
+  // The checks that LoadOptions::defer_checks put off. Text may be encoded and decoded before, but its tokens would be wrong in an
+  // altered file. Errors: Code::format.
+  virtual void finish_checks() {}
+  virtual Dtype kv_dtype() const { return Dtype::f32; }          // of keys and values, in sequences and snapshots
+  // Fields that a packed file puts under those of every request: a JSON object, or "" (see with_defaults in request.h).
+  virtual std::string_view default_fields() const { return {}; }
+  virtual const PackFile* packed() const { return nullptr; }     // the file that it comes from, if it is a packed one
 };
 
 }  // namespace tealight

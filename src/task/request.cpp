@@ -221,6 +221,43 @@ GenerateRequest parse_request(Json request) {
   }
 }
 
+std::string check_defaults(std::string_view text, std::string_view what) {
+  const JsonDoc doc = JsonDoc::parse(text, what);
+  const Json fields = doc.root();
+  if (!fields.is_object()) fail(Code::request, what, ": expected an object of request fields, got ", kind_name(fields.kind()));
+  for (const char* own : {"id", "messages", "prompt"})
+    if (fields[own]) fail(Code::request, what, ": ", own, " belongs to one request; it has no default");
+  const JsonDoc whole = with_defaults(text, JsonDoc::parse(R"({"prompt":""})", what).root());
+  GenerateRequest q;
+  try {
+    q = parse_request(whole.root());
+  } catch (const Error& e) {
+    fail(e.code, what, ": ", e.message);
+  }
+  if (!q.unknown.empty()) fail(Code::request, what, ": no request has a field ", quoted(q.unknown[0]));
+  std::string out;
+  JsonWriter(out).value(fields);
+  return out;
+}
+
+JsonDoc with_defaults(std::string_view defaults, Json request) {
+  std::string text;
+  JsonWriter w(text);
+  if (!request.is_object() || defaults.empty()) {
+    w.value(request);
+    return JsonDoc::parse(text, "request");
+  }
+  const JsonDoc under = JsonDoc::parse(defaults, "defaults");
+  w.begin_object();
+  for (auto [key, value] : request.members()) w.field(key, value);
+  for (auto [key, value] : under.root().members()) {
+    const bool other_name = key == "max_completion_tokens" && request["max_tokens"];   // the newer one would win
+    if (!request[key] && !other_name) w.field(key, value);
+  }
+  w.end_object();
+  return JsonDoc::parse(text, "request");
+}
+
 std::string message_json(std::string_view role, std::string_view content) {
   std::string out;
   JsonWriter(out).begin_object().field("role", role).field("content", content).end_object();
