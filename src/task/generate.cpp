@@ -93,6 +93,11 @@ Sequence& Generator::sequence() {
 size_t Generator::capacity() { return sequence().capacity(); }
 
 std::vector<TokenId> Generator::encode(const GenerateRequest& request) {
+  if (!request.prompt_ids.empty()) {
+    for (TokenId id : request.prompt_ids)
+      if (id < 0 || size_t(id) >= lm_.vocab()) fail(Code::request, "prompt: ", id, " is not a token id; there are ", lm_.vocab());
+    return request.prompt_ids;
+  }
   const Tokenizer& tokenizer = lm_.tokenizer();
   if (!request.chat) {
     const TextPart part{request.prompt, true};
