@@ -188,9 +188,9 @@ bool HttpReply::write(std::string_view piece) {
   bool fits;
   {
     const std::lock_guard lock(mutex_);
-    if (ended_ || overflow_) return false;
+    if (ended_ || broken_) return false;
     fits = pending_.size() + unsent_.load(std::memory_order_relaxed) + piece.size() <= max_unsent_;
-    overflow_ = !fits;
+    broken_ = !fits;
     bytes_ += piece.size();
     if (!fits) pending_.clear();
     else if (head_only_) return true;
@@ -207,6 +207,15 @@ void HttpReply::end() {
     if (ended_) return;
     if (!old_ && !head_only_) pending_ += "0\r\n\r\n";
     ended_ = true;
+  }
+  notify();
+}
+
+void HttpReply::abort() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    broken_ = true;
   }
   notify();
 }
@@ -535,7 +544,7 @@ void HttpServer::refuse(Connection& c, int status, std::string_view message) {
 // Fetches what the reply has.
 void HttpServer::collect(Connection& c) {
   HttpReply& r = *c.reply;
-  bool ended, overflow;
+  bool ended, broken;
   {
     const std::lock_guard lock(r.mutex_);
     r.posted_ = false;
@@ -544,9 +553,9 @@ void HttpServer::collect(Connection& c) {
     r.pending_.clear();
     r.unsent_ = c.out.size() - c.out_done;
     ended = r.ended_;
-    overflow = r.overflow_;
+    broken = r.broken_;
   }
-  if (overflow) return lost(c);
+  if (broken) return lost(c);
   if (ended) finish(c);
   if (!c.closed) flush(c);
 }

@@ -46,6 +46,7 @@ class HttpReply : public std::enable_shared_from_this<HttpReply> {
   bool begin(int status, std::string_view type, std::string_view headers = {});
   bool write(std::string_view piece);
   void end();
+  void abort();                           // cuts the connection: the reader sees that the answer is not whole
   bool begun() const { return begun_.load(std::memory_order_relaxed); }
   bool gone() const { return gone_.load(std::memory_order_relaxed); }
   const std::string& request_id() const { return id_; }
@@ -68,7 +69,7 @@ class HttpReply : public std::enable_shared_from_this<HttpReply> {
   std::atomic<size_t> unsent_{0};              // bytes that the connection holds
   std::mutex mutex_;                           // guards the rest
   std::string pending_;
-  bool posted_ = false, ended_ = false, overflow_ = false;
+  bool posted_ = false, ended_ = false, broken_ = false;
   int status_ = 0;
   uint64_t bytes_ = 0;                         // of the body
 };
