@@ -16,6 +16,7 @@ constexpr const Command* kCommands[] = {
     &run_command,
     &chat_command,
     &stdio_command,
+    &serve_command,
     &lambda_command,
     &pack_command,
     &inspect_command,

@@ -83,7 +83,11 @@ std::string_view finish_name(Finish f) {
 
 std::vector<TokenId> encode_request(Lm& lm, const GenerateRequest& request) {
   const Tokenizer& tokenizer = lm.tokenizer();
-  if (!request.prompt_ids.empty()) return request.prompt_ids;
+  if (!request.prompt_ids.empty()) {
+    for (TokenId id : request.prompt_ids)
+      if (id < 0 || size_t(id) >= lm.vocab()) fail(Code::request, "prompt: ", id, " is not a token id; there are ", lm.vocab());
+    return request.prompt_ids;
+  }
   if (!request.chat) {
     const TextPart part{request.prompt, true};
     return encode_prompt(tokenizer, {&part, 1});

@@ -131,27 +131,31 @@ void read_messages(Json messages, GenerateRequest& q) {
   w.end_array();
 }
 
+// A text or token ids, or an array of one of these.
+void read_prompt_text(Json prompt, GenerateRequest& q) {
+  if (prompt.is_array() && prompt.size() > 0 && !prompt[size_t(0)].is_number()) {
+    if (prompt.size() > 1) fail(Code::request, "prompt: ", prompt.size(), " prompts in one request; only one is supported");
+    prompt = prompt[size_t(0)];
+  }
+  if (!prompt.is_array()) {
+    q.prompt = prompt.string("prompt");
+    return;
+  }
+  if (prompt.size() == 0) fail(Code::request, "prompt: is an empty array; give a text or token ids");
+  q.prompt_ids.reserve(prompt.size());
+  for (Json id : prompt.elements()) {
+    const int64_t x = id.integer("prompt");
+    if (x < 0 || x > INT32_MAX) fail(Code::request, "prompt: ", x, " is not a token id");
+    q.prompt_ids.push_back(TokenId(x));
+  }
+}
+
 void read_prompt(Json r, GenerateRequest& q) {
   Json messages = given(r, "messages"), prompt = given(r, "prompt");
   if (messages && prompt) fail(Code::request, "messages, prompt: give one of the two, not both");
   if (!messages && !prompt) fail(Code::request, "messages: missing; give messages (an array) or prompt (a string)");
   q.chat = bool(messages);
-  if (!q.chat) {
-    // OpenAI's forms: a text, an array of one text, token ids, an array of one array of token ids.
-    if (prompt.is_array() && prompt.size() == 1 && !prompt[size_t(0)].is_number()) prompt = prompt[size_t(0)];
-    if (!prompt.is_array()) {
-      q.prompt = prompt.string("prompt");
-      return;
-    }
-    if (prompt.size() == 0) fail(Code::request, "prompt: is empty");
-    for (Json id : prompt.elements()) {
-      if (!id.is_number()) fail(Code::request, "prompt: expected a text or an array of token ids; several prompts are not supported");
-      const int64_t v = id.integer("prompt");
-      if (v < 0 || v > INT32_MAX) fail(Code::request, "prompt: ", v, " is not a token id");
-      q.prompt_ids.push_back(int32_t(v));
-    }
-    return;
-  }
+  if (!q.chat) return read_prompt_text(prompt, q);
   read_messages(messages, q);
   if (Json tools = given(r, "tools")) {
     if (!tools.is_array()) fail(Code::request, "tools: expected an array, got ", kind_name(tools.kind()));
@@ -181,8 +185,7 @@ GenerateRequest read_request(Json r) {
   read(r, "stream", q.stream);
   if (Json o = given(r, "stream_options")) {
     if (!o.is_object()) fail(Code::request, "stream_options: expected an object, got ", kind_name(o.kind()));
-    bool include_usage = true;  // the final line always has it
-    read(o, "include_usage", include_usage);
+    read(o, "include_usage", q.stream_usage);
   }
   int64_t n = 1;
   read(r, "n", 1, 1, n);
