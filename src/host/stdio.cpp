@@ -241,9 +241,10 @@ void SignalPipe::clear() {
   came = 0;
 }
 
-int serve_stdio(Lm& lm, int in, int out) {
+int serve_stdio(Lm& lm, int in, int out, SandboxMode sandbox) {
   const SignalPipe termination(SIGTERM);
   ::signal(SIGPIPE, SIG_IGN);
+  enter_sandbox({}, sandbox, [&] { lm.warm_threads(); });
 
   StdioHost host(lm, [out](std::string_view line) { return write_all(out, line); });
   LineReader reader(in, RequestLimits::max_line_bytes, termination.fd());

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "src/base/error.h"
+#include "src/host/sandbox.h"
 #include "src/task/generate.h"
 
 namespace tealight {
@@ -81,7 +82,7 @@ class StdioHost {
 };
 
 // Serves until the end of input, until nobody reads, or until SIGTERM (which lets the line under way end). Handles SIGTERM
-// meanwhile and ignores SIGPIPE from then on. One at a time. Returns the exit code.
-int serve_stdio(Lm& lm, int in, int out);
+// meanwhile and ignores SIGPIPE from then on. One at a time. Enters the sandbox before it reads. Returns the exit code.
+int serve_stdio(Lm& lm, int in, int out, SandboxMode sandbox = SandboxMode::off);
 
 }  // namespace tealight

@@ -40,6 +40,8 @@ class Lm {
   static std::unique_ptr<Lm> load(const std::string& path, const LoadOptions& options);
   virtual ~Lm() = default;
 
+  // Makes the threads that evaluate, which would else be made at the first need: for hosts that enter a sandbox.
+  virtual void warm_threads() {}
   // Room for `tokens` positions (0: as the options say). Fails with Code::memory, naming need and supply in bytes.
   virtual std::unique_ptr<Sequence> start(size_t tokens = 0) = 0;
   virtual const Tokenizer& tokenizer() const = 0;                // Code::tokenizer when the model has none
