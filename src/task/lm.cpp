@@ -1,6 +1,7 @@
 #include "src/task/lm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,7 +11,8 @@
 
 #include "models/models.h"
 #include "src/base/error.h"
-#include "src/tensor/cpu_backend.h"
+#include "src/base/hash.h"
+#include "src/task/sequence.h"
 
 namespace tealight {
 namespace {
@@ -49,10 +51,15 @@ class LmImpl final : public Lm {
   std::string_view architecture() const override { return architecture_; }
   std::string_view name() const override { return name_; }
   uint64_t weight_bytes() const override;
+  void eval(std::span<SequenceWork> work) override { engine.eval(work); }
+  uint64_t state_fingerprint() const override;
+  std::span<const std::shared_ptr<const Mapping>> files() const override { return files_; }
+  std::vector<float> embed(std::span<const TokenId> ids) override;
 
   LoadOptions options;
   std::unique_ptr<CpuBackend> device;
   nn::Decoder decoder;                               // its weights point at `device`: declared after it
+  Engine engine;                                     // points at both
   Dtype kv = Dtype::f32;
 
  private:
@@ -63,101 +70,9 @@ class LmImpl final : public Lm {
   std::string architecture_, name_, template_source_, tokenizer_error_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
+  std::vector<std::shared_ptr<const Mapping>> files_;
   int64_t default_context_ = 0;
-};
-
-class SequenceImpl final : public Sequence {
- public:
-  SequenceImpl(LmImpl& lm, int capacity) : lm_(lm), state_(*lm.device, lm.decoder.state_layers(), lm.kv, capacity), capacity_(size_t(capacity)) {
-    ids_.reserve(capacity_);
-    const size_t batch = size_t(lm.options.batch);
-    positions_.reserve(batch);
-    states_.assign(batch, &state_);
-    rows_.reserve(batch);
-  }
-
-  std::span<const float> eval(std::span<const TokenId> ids) override {
-    run(ids, nullptr, nullptr);
-    return {logits_.data(), lm_.vocab()};
-  }
-  void eval_all(std::span<const TokenId> ids, void (*sink)(void*, size_t, std::span<const float>), void* context) override {
-    run(ids, sink, context);
-  }
-  size_t position() const override { return ids_.size(); }
-  size_t capacity() const override { return capacity_; }
-  void rewind(size_t position) override {
-    if (position < ids_.size()) ids_.resize(position);
-    state_.length = int(ids_.size());
-  }
-
- private:
-  using Sink = void (*)(void*, size_t, std::span<const float>);
-
-  // Appends and evaluates; logits_ is left with the last row. On an error the sequence is as it was.
-  void run(std::span<const TokenId> ids, Sink sink, void* context) {
-    if (ids.empty()) fail(Code::request, "nothing to evaluate: no tokens");
-    if (ids.size() > capacity_ - ids_.size())
-      fail(Code::request, "the sequence would have ", ids_.size() + ids.size(), " tokens, its context holds ", capacity_);
-    for (TokenId id : ids)
-      if (id < 0 || size_t(id) >= size_t(lm_.decoder.embedding.dim(0)))
-        fail(Code::request, "token id ", id, " is outside of the vocabulary of ", lm_.decoder.embedding.dim(0));
-    const size_t before = ids_.size();
-    ids_.insert(ids_.end(), ids.begin(), ids.end());
-    try {
-      // The longer form of the rotation holds for the whole sequence: when it begins to apply, all positions are evaluated anew.
-      const bool now_long = lm_.decoder.has_long_rope() && int64_t(ids_.size()) > lm_.decoder.original_context();
-      size_t from = before;
-      if (now_long != long_ && before) from = 0;
-      long_ = now_long;
-      while (from < ids_.size()) {
-        const size_t n = std::min(ids_.size() - from, size_t(lm_.options.batch));
-        step(from, n, from + n == ids_.size(), sink, context, before);
-        from += n;
-      }
-    } catch (...) {
-      rewind(before);
-      throw;
-    }
-    state_.length = int(ids_.size());
-  }
-
-  void step(size_t from, size_t n, bool last, Sink sink, void* context, size_t wanted_from) {
-    positions_.clear();
-    for (size_t i = 0; i < n; i++) positions_.push_back(int32_t(from + i));
-    nn::Batch b{{ids_.data() + from, n}, positions_, {states_.data(), n}, rows_};
-    Tensor h = lm_.decoder.hidden(b, long_);
-    if (sink) {
-      // Logits of many positions are made in pieces: a vocabulary is wide.
-      for (size_t i = 0; i < n; i += kLogitRows) {
-        const size_t m = std::min(kLogitRows, n - i);
-        if (from + i + m <= wanted_from) continue;
-        logits_ = lm_.decoder.logits(h.slice(0, int64_t(i), int64_t(i + m)));
-        check_fault();
-        for (size_t j = 0; j < m; j++)
-          if (from + i + j >= wanted_from) sink(context, from + i + j, {logits_.data() + j * lm_.vocab(), lm_.vocab()});
-      }
-      return;
-    }
-    if (last) logits_ = lm_.decoder.logits(h.slice(0, int64_t(n) - 1, int64_t(n)));
-    check_fault();
-  }
-
-  void check_fault() {
-    bool bad = lm_.device->take_fault();
-    if (!bad && logits_) bad = !lm_.device->kernels().all_finite(logits_.data(), size_t(logits_.elements()));
-    if (bad) fail(Code::request, "the model computed a value that is not finite (NaN or infinity)");
-  }
-
-  static constexpr size_t kLogitRows = 32;
-  LmImpl& lm_;
-  nn::State state_;
-  const size_t capacity_;
-  std::vector<TokenId> ids_;
-  std::vector<int32_t> positions_;
-  std::vector<nn::State*> states_;
-  std::vector<AttentionRow> rows_;
-  Tensor logits_;
-  bool long_ = false;
+  enum class Pooling { none, mean, first, last } pooling_ = Pooling::none;
 };
 
 LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name_(last_part(path)) {
@@ -177,6 +92,9 @@ LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name
   const models::Architecture* a = models::find_architecture(source);
   if (!a) fail(Code::unsupported, path, ": architecture ", quoted(architecture_), " is not known; known are: ", models::known_architectures());
   decoder = a->load(source);
+  const std::span<const std::shared_ptr<const Mapping>> files = gguf ? gguf->weights().files() : hf->weights.files();
+  files_.assign(files.begin(), files.end());
+  if (const int64_t p = source.integer("pooling_type", "", 0); p >= 0 && p <= 3) pooling_ = Pooling(p);
   if (gguf) load_tokenizer_gguf(gguf);
   else load_tokenizer_hf(*hf);
 
@@ -184,6 +102,11 @@ LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name
   nn::each_weight(decoder, [&](const Tensor& w) { quantized |= w && is_quantized(w.dtype()); });
   if (options.kv == LoadOptions::Kv::automatic) kv = quantized ? Dtype::f16 : Dtype::f32;
   else kv = options.kv == LoadOptions::Kv::f16 ? Dtype::f16 : Dtype::f32;
+
+  engine.device = device.get();
+  engine.decoder = &decoder;
+  engine.kv = kv;
+  engine.reserve(options.batch);
 
   // Weights are mapped and can be dropped, but a model whose weights and smallest cache do not fit would only thrash.
   const uint64_t weights = weight_bytes(), available = available_memory();
@@ -245,7 +168,7 @@ std::unique_ptr<Sequence> LmImpl::start(size_t tokens) {
   const uint64_t need = nn::State::bytes_needed(decoder.state_layers(), kv, int(std::min<int64_t>(capacity, INT32_MAX - 16)));
   if (const uint64_t available = available_memory(); need > available || capacity > INT32_MAX - 16)
     fail(Code::memory, "a cache of ", capacity, " positions needs ", need, " bytes, there are ", available);
-  return std::make_unique<SequenceImpl>(*this, int(capacity));
+  return std::make_unique<EngineSequence>(engine, int(capacity));
 }
 
 const Tokenizer& LmImpl::tokenizer() const {
@@ -269,6 +192,29 @@ uint64_t LmImpl::weight_bytes() const {
   if (decoder.head.w.data<void>() == decoder.embedding.data<void>())
     n -= row_bytes(decoder.embedding.dtype(), size_t(decoder.embedding.elements()));
   return n;
+}
+
+uint64_t LmImpl::state_fingerprint() const {
+  constexpr uint64_t kFormat = 1;                    // of nn::State's memory
+  std::string s = cat(kFormat, ' ', architecture_, ' ', tealight::name(kv), ' ', options.activations == LoadOptions::Activations::int8);
+  for (const nn::State::LayerSpec& l : decoder.state_layers()) s += cat(' ', l.kv_heads, ' ', l.d, ' ', l.dv);
+  return hash64(s);
+}
+
+std::vector<float> LmImpl::embed(std::span<const TokenId> ids) {
+  if (pooling_ == Pooling::none) fail(Code::unsupported, name_, " makes no embeddings: its file does not say how states are pooled");
+  if (ids.empty()) fail(Code::request, "input: has no tokens");
+  EngineSequence sequence(engine, int(std::min<size_t>(ids.size(), size_t(default_context_))));
+  std::vector<double> sum(size_t(decoder.embedding.dim(1)));
+  engine.each_hidden(sequence, ids, [&](size_t position, std::span<const float> row) {
+    const bool wanted = pooling_ == Pooling::mean || position == (pooling_ == Pooling::first ? 0 : ids.size() - 1);
+    for (size_t i = 0; wanted && i < sum.size(); i++) sum[i] += double(row[i]);
+  });
+  double squares = 0;
+  for (double v : sum) squares += v * v;
+  std::vector<float> out;
+  for (double v : sum) out.push_back(float(squares > 0 ? v / std::sqrt(squares) : 0));
+  return out;
 }
 
 }  // namespace
