@@ -77,6 +77,8 @@ class Lm {
   static std::unique_ptr<Lm> load(const std::string& path, const LoadOptions& options);
   virtual ~Lm() = default;
 
+  // Makes the threads that evaluate, which would else be made at the first need: for hosts that enter a sandbox.
+  virtual void warm_threads() {}
   // Room for `tokens` positions (0: as the options say). Fails with Code::memory, naming need and supply in bytes.
   virtual std::unique_ptr<Sequence> start(size_t tokens = 0) = 0;
   // Evaluates several sequences of this model in common passes: each gets the bits that it would get alone.
