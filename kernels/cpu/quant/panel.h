@@ -3,6 +3,7 @@
 //   code   [k / 4][16][4]            codes in rising k
 //   d, m   float [k / B][16]         the f16 fields
 //   sc, mn int16 [k / kSub / 2][16][2]   256 family: sub-scales and minima of two neighbouring sub-blocks
+// NEON differs in two things: kOffset is already taken from the codes, and sc, mn are [k / kSub][16].
 #pragma once
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/types/types.h"
@@ -37,6 +38,7 @@ inline Panel panel_in(void* scratch) {
   return p;
 }
 
+#if TL_AVX2
 // The f16 fields of 8 rows.
 inline __m256 halves8(const uint8_t* const* row, size_t at) {
   const __m128i v = _mm_setr_epi16(short(load_u16(row[0] + at)), short(load_u16(row[1] + at)), short(load_u16(row[2] + at)),
@@ -82,6 +84,7 @@ template <class Type>
     }
   }
 }
+#endif
 
 }  // namespace
 }  // namespace tealight::kernels

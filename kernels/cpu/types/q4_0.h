@@ -19,6 +19,8 @@ struct Q4_0 {
   static void codes(const uint8_t* b, int8_t* w) { nibbles(b + 2, 16, w); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return nibbles32(b + 2); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int) { return nibbles32(b + 2); }
 #endif
 };
 struct Q4_1 {
@@ -27,6 +29,8 @@ struct Q4_1 {
   static void codes(const uint8_t* b, int8_t* w) { nibbles(b + 4, 16, w); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return nibbles32(b + 4); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int) { return nibbles32(b + 4); }
 #endif
 };
 

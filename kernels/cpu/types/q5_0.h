@@ -17,6 +17,8 @@ struct Q5_0 {
   static void codes(const uint8_t* b, int8_t* w) { five_bits(b + 2, b + 6, w); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return _mm256_or_si256(nibbles32(b + 6), spread_bits(b + 2, 16)); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int) { return or32(nibbles32(b + 6), spread_bits(b + 2, 16)); }
 #endif
 };
 struct Q5_1 {
@@ -25,6 +27,8 @@ struct Q5_1 {
   static void codes(const uint8_t* b, int8_t* w) { five_bits(b + 4, b + 8, w); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return _mm256_or_si256(nibbles32(b + 8), spread_bits(b + 4, 16)); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int) { return or32(nibbles32(b + 8), spread_bits(b + 4, 16)); }
 #endif
 };
 

@@ -11,6 +11,8 @@ struct Q8_0 {
   static void codes(const uint8_t* b, int8_t* w) { memcpy(w, b + 2, 32); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return load256(b + 2); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int) { return {{load_s8(b + 2), load_s8(b + 18)}}; }
 #endif
 };
 

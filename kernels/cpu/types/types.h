@@ -8,12 +8,11 @@
 //   kOffset                                weight = code - kOffset
 //   codes(block, w)                        the codes in rising k, portable
 //   scales(block, sc, mn)                  256 family: kBlock / kSub sub-scales (signed) and minima
-// and for AVX2 and above
+// and for AVX2 and above, or NEON
 //   codes32(block, j)                      the codes of k = 32 j .. 32 j + 31
-//   scales16(block, sc, mn)                256 family: the same as scales(), in 16-bit lanes (8 fill the low half)
+//   scales16(block, sc, mn)                256 family, not for NEON: scales() in 16-bit lanes (8 fill the low half)
 #pragma once
 #include "kernels/cpu/base.h"
-
 
 #include "kernels/cpu/types/iq4_nl.h"
 #include "kernels/cpu/types/iq4_xs.h"
