@@ -43,6 +43,9 @@ struct Table {
   // w points at row 0, rows are row_bytes(dtype, K) apart. Null for types outside the two integer families.
   using MatmulInt = void (*)(const void* w, int K, const void* act, int T, float* y, size_t ldy, int r0, int r1, void* scratch);
   MatmulInt matmul_int[kDtypes];
+  // The same bits from groups of 16 rows in the x16 layout (kernels/cpu/x16.h): w is 64-byte aligned and points at the first
+  // group, groups are 16 * x16_row_bytes(dtype, K) apart, r0 is a multiple of 16.
+  MatmulInt matmul_x16[kDtypes];
 
   // The same from f32 activations for every type that can be multiplied (weights are widened exactly to f32; one fma a
   // k in rising k from +0). w rows are w_stride bytes apart. Null for Family::none.

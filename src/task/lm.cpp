@@ -259,11 +259,11 @@ uint64_t LmImpl::weight_bytes() const {
   uint64_t n = 0;
   nn::each_weight(decoder, [&](const Tensor& w) {
     if (w && !(w.data<void>() == decoder.embedding.data<void>() && decoder.head.w.data<void>() != w.data<void>()))
-      n += row_bytes(w.dtype(), size_t(w.elements()));
+      n += w.bytes();
   });
   // A tied head is visited twice, as the embedding and as the head, but read once.
   if (decoder.head.w.data<void>() == decoder.embedding.data<void>())
-    n -= row_bytes(decoder.embedding.dtype(), size_t(decoder.embedding.elements()));
+    n -= decoder.embedding.bytes();
   return n;
 }
 

@@ -25,8 +25,10 @@ inline int8x16x2_t book_codes32(const uint8_t* qs) {
 
 struct IQ4_NL {
   static constexpr Dtype kDtype = Dtype::iq4_nl;
-  static constexpr int kBlock = 32, kBytes = 18, kScaleAt = 0, kMinAt = -1, kSub = 32, kMaxCode = 0, kOffset = 0;
+  static constexpr int kBlock = 32, kBytes = 18, kScaleAt = 0, kMinAt = -1, kSub = 32, kMaxCode = 0, kOffset = 0, kFields = 1;
   static void codes(const uint8_t* b, int8_t* w) { book_codes(b + 2, w); }
+  template <class L>
+  static typename L::V x16_codes(const uint8_t* w, int i) { return L::look_up(kIq4Book, x16_nibbles<L>(w, i)); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return book_codes32(b + 2); }
 #elif TL_NEON
