@@ -125,10 +125,10 @@ void CpuBackend::split(int64_t n, int64_t work, const F& f) {
 void CpuBackend::upload(const void* host, void* device, size_t bytes) { std::memcpy(device, host, bytes); }
 void CpuBackend::download(const void* device, void* host, size_t bytes) { std::memcpy(host, device, bytes); }
 
-<<<<<<< HEAD
 bool CpuBackend::map_private(void* device, int fd, uint64_t offset, size_t bytes) {
   return fd >= 0 && mmap(device, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, off_t(offset)) != MAP_FAILED;
-=======
+}
+
 void CpuBackend::read_row(const Tensor& w, int64_t row, float* out) const {
   constexpr int kPiece = 2048;                             // values: whole chunks of every type
   alignas(64) std::byte plain[kPiece * 2];                 // no type has more bytes
@@ -139,7 +139,6 @@ void CpuBackend::read_row(const Tensor& w, int64_t row, float* out) const {
     kernels::extract_x16(w.dtype(), group + 16 * x16_row_bytes(w.dtype(), size_t(k)), int(row % 16), n, plain);
     kernels_.widen[int(w.dtype())](plain, out + k, size_t(n));
   }
->>>>>>> kernels
 }
 
 void CpuBackend::copy(const Tensor& in, const Tensor& out) {

@@ -99,9 +99,6 @@ Tensor Tensor::from(Backend& device, std::span<const float> values, const Shape&
   return t;
 }
 
-<<<<<<< HEAD
-Tensor Tensor::view(Backend& device, const void* data, const Shape& shape, Dtype dtype, std::shared_ptr<const void> keep, bool) {
-=======
 Tensor Tensor::view(Backend& device, const void* data, const Shape& shape, Dtype dtype, std::shared_ptr<const void> keep,
                     bool interleaved) {
   if (interleaved) {
@@ -111,7 +108,6 @@ Tensor Tensor::view(Backend& device, const void* data, const Shape& shape, Dtype
       fail(Code::shape, "view: ", shape.str(), " cannot be interleaved: rows of whole blocks, in a stack multiples of 16 of them");
     if (reinterpret_cast<uintptr_t>(data) % 64) fail(Code::shape, "view: interleaved data is not aligned to 64 bytes");
   }
->>>>>>> kernels
   Tensor t;
   t.dtype_ = dtype;
   t.shape_ = shape;
