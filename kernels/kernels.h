@@ -35,7 +35,7 @@ struct Attention {
 };
 
 struct Table {
-  const char* isa;      // "ref", "avx2", "avx512"
+  const char* isa;      // a word of isa_name
 
   // Quantizes T rows of x (ldx floats apart) into act. Returns false if a value is NaN or infinite.
   bool (*quantize)(Family family, const float* x, size_t ldx, int T, int K, void* act);
@@ -82,8 +82,8 @@ struct Table {
   bool (*all_finite)(const float* x, size_t n);
 };
 
-enum class Isa : uint8_t { ref, avx2, avx512 };
-constexpr int kIsas = 3;
+enum class Isa : uint8_t { ref, avx2, avx512, neon, i8mm };  // of one architecture, the better ones later
+constexpr int kIsas = 5;
 const char* isa_name(Isa isa);
 bool isa_supported(Isa isa);          // by this CPU and this build
 const Table& table(Isa isa);          // isa_supported(isa)

@@ -133,7 +133,7 @@ TEST_CASE("kernels: which instruction sets run here") {
   CHECK(choose(nullptr, &error) != nullptr);
   CHECK(choose("ref", &error) == &ref());
   CHECK(choose("mmx", &error) == nullptr);
-  CHECK(std::string(error).find("ref, avx2, avx512") != std::string::npos);
+  CHECK(std::string(error).find("ref, avx2, avx512, neon, i8mm") != std::string::npos);
   for (int i = 0; i < kIsas; i++) {
     CHECK((choose(isa_name(Isa(i)), &error) != nullptr) == isa_supported(Isa(i)));
     if (!isa_supported(Isa(i))) CHECK(std::string(error) == std::string(isa_name(Isa(i))) + ": not supported by this CPU");

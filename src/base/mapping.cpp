@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "src/base/error.h"
+#include "src/base/hash.h"
 
 namespace tealight {
 
@@ -28,6 +29,9 @@ std::shared_ptr<const Mapping> Mapping::of_fd(int fd, const std::string& path) {
   std::shared_ptr<Mapping> m(new Mapping);
   m->path_ = path;
   m->size_ = size_t(st.st_size);
+  const int64_t identity[] = {int64_t(st.st_dev), int64_t(st.st_ino), int64_t(st.st_size), int64_t(st.st_mtim.tv_sec),
+                              int64_t(st.st_mtim.tv_nsec), int64_t(st.st_ctim.tv_sec), int64_t(st.st_ctim.tv_nsec)};
+  m->identity_ = hash64({reinterpret_cast<const char*>(identity), sizeof identity});
   if (!m->size_) return m;
   void* p = mmap(nullptr, m->size_, PROT_READ, MAP_PRIVATE, fd, 0);
   if (p == MAP_FAILED) fail(Code::file, path, ": cannot map ", m->size_, " bytes: ", std::strerror(errno));

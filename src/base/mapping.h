@@ -28,11 +28,14 @@ class Mapping {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   const std::string& path() const { return path_; }
+  // A hash of device, file number, size and times of change: another one when the file has changed. 0 for bytes in memory.
+  uint64_t identity() const { return identity_; }
 
  private:
   Mapping() = default;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  uint64_t identity_ = 0;
   bool mapped_ = false;
   std::string path_, owned_;
   std::shared_ptr<const Mapping> whole_;

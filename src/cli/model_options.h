@@ -34,6 +34,11 @@ inline constexpr Option kSamplingOptions[] = {
     {"ignore-eos", "", "", "go on after tokens that end an answer"},
 };
 
+// Of commands that answer strangers; sandbox_mode() reads it.
+inline constexpr Option kSandboxOptions[] = {
+    {"sandbox", "", "off|on|require", "give up what serving does not need; require: or do not start (default on)"},
+};
+
 // One table from several.
 template <size_t... N>
 constexpr auto join(const Option (&... tables)[N]) {

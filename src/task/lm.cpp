@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include "models/models.h"
 #include "src/base/error.h"
@@ -26,20 +29,21 @@ uint64_t available_memory() {
   if (sysinfo(&s) != 0) return UINT64_MAX;
   uint64_t unit = s.mem_unit ? s.mem_unit : 1;
   uint64_t available = (uint64_t(s.freeram) + s.bufferram) * unit;
-  // sysinfo does not count the page cache, which can be given up: /proc/meminfo does.
-  if (std::FILE* f = std::fopen("/proc/meminfo", "re")) {
-    char line[128];
-    unsigned long long kb;
-    while (std::fgets(line, sizeof line, f))
-      if (std::sscanf(line, "MemAvailable: %llu", &kb) == 1) available = kb * 1024;
-    std::fclose(f);
-  }
-  return available;
+  // sysinfo does not count the page cache, which can be given up: /proc/meminfo does. It stays open, since a sandbox opens no file.
+  static const int meminfo = ::open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+  char text[512];
+  const ssize_t n = meminfo >= 0 ? ::pread(meminfo, text, sizeof text - 1, 0) : -1;
+  if (n <= 0) return available;
+  text[n] = 0;
+  unsigned long long kb;
+  const char* line = std::strstr(text, "MemAvailable:");
+  return line && std::sscanf(line, "MemAvailable: %llu", &kb) == 1 ? kb * 1024 : available;
 }
 
 class LmImpl final : public Lm {
  public:
   LmImpl(const std::string& path, const LoadOptions& o);
+  void warm_threads() override { device->start_threads(); }
   std::unique_ptr<Sequence> start(size_t tokens) override;
   const Tokenizer& tokenizer() const override;
   const ChatTemplate& chat_template() override;

@@ -54,8 +54,10 @@ class Sequence {
   virtual void rewind(size_t position) = 0;                      // forgets all positions from this one on
 
   // Snapshots: what comes after a restored one has the same bits as if all had been evaluated.
+  virtual uint64_t tile_bytes() const = 0;                       // of 16 positions
   virtual uint64_t snapshot_bytes(size_t n) const = 0;           // of the first n positions; 0: they cannot be saved
-  virtual void save(size_t n, std::byte* to) const = 0;          // snapshot_bytes(n) bytes
+  // The tiles of positions first .. n - 1: snapshot_bytes(n) less the tiles before. first: a multiple of 16.
+  virtual void save(size_t first, size_t n, std::byte* to) const = 0;
   // Replaces what the sequence holds. Errors: Code::format, Code::request when it does not fit; nothing has changed then.
   virtual void restore(const StateSnapshot& snapshot) = 0;
 };
@@ -75,6 +77,8 @@ class Lm {
   static std::unique_ptr<Lm> load(const std::string& path, const LoadOptions& options);
   virtual ~Lm() = default;
 
+  // Makes the threads that evaluate, which would else be made at the first need: for hosts that enter a sandbox.
+  virtual void warm_threads() {}
   // Room for `tokens` positions (0: as the options say). Fails with Code::memory, naming need and supply in bytes.
   virtual std::unique_ptr<Sequence> start(size_t tokens = 0) = 0;
   // Evaluates several sequences of this model in common passes: each gets the bits that it would get alone.
@@ -89,6 +93,8 @@ class Lm {
   // What snapshots depend on but for the weights' values: the format, the layers, the types and how activations are computed.
   virtual uint64_t state_fingerprint() const = 0;
   virtual std::span<const std::shared_ptr<const Mapping>> files() const = 0;   // that hold the weights
+  virtual std::optional<uint64_t> weights_hash() const { return std::nullopt; }   // of all weights, where the file tells it
+  virtual std::span<const StateSnapshot> prefixes() const { return {}; }       // that the file brings along
   // The embedding of a text, of length one, as the file says that its states are pooled. Errors: Code::unsupported where it does not.
   virtual std::vector<float> embed(std::span<const TokenId> ids) = 0;
 

@@ -43,6 +43,7 @@ class CpuBackend final : public Backend {
   uint64_t blocks_made() const { return blocks_made_; }    // memory blocks taken from the system so far
   uint64_t fork_joins() const { return pool_.jobs(); }
   int threads() const { return pool_.threads(); }
+  void start_threads() { pool_.start_now(); }
   const kernels::Table& kernels() const { return kernels_; }
 
  private:
