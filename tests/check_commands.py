@@ -163,8 +163,54 @@ def check_bench() -> None:
         assert "tok/s" in expect(call("bench", MODEL, *args), 0)
 
 
+def call_packed(file: Path, *args, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run([file, *map(str, args)], capture_output=True, text=True, timeout=60, input="", env={**os.environ, **env})
+
+
+def check_pack() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model, file, prefix = model_with_template(folder), Path(folder, "bootstrap"), Path(folder, "prefix.json")
+        prefix.write_text(json.dumps({"messages": [{"role": "system", "content": "Be brief and kind."}]}))
+        system = Path(folder, "system.txt")
+        system.write_text("The quick brown fox")
+        done = call("pack", model, "-o", file, "--prefix", prefix, "--prefix", system, "--defaults", '{"temperature": 0, "max_tokens": 12}', "--verify")
+        expect(done, 0, "2 prefixes")
+        first = file.read_bytes()
+        expect(call("pack", model, "-o", file, "--prefix", prefix, "--prefix", system, "--defaults", '{"temperature": 0, "max_tokens": 12}'), 0)
+        assert file.read_bytes() == first, "packing is not repeatable"
+        text = expect(call("run", model, "The quick brown fox jumps", *GREEDY), 0)
+        assert expect(call("run", file, "The quick brown fox jumps", *GREEDY), 0) == text
+        # The file itself: without a MODEL, with another one, with the environment's.
+        assert expect(call_packed(file, "run", "The quick brown fox jumps", *GREEDY), 0) == text
+        assert expect(call_packed(file, "run", MODEL, "The quick brown fox jumps", *GREEDY), 0) == text
+        one = expect(call("chat", model, "Hello", *GREEDY, "--system", "Be brief and kind."), 0)
+        assert expect(call_packed(file, "chat", "Hello", *GREEDY, "--system", "Be brief and kind."), 0) == one
+        expect(call_packed(file, "run", "hi", *GREEDY, TEALIGHT_MODEL="no/such.gguf"), 1, "no/such.gguf")
+        assert expect(call("run", "The quick brown fox jumps", *GREEDY, TEALIGHT_MODEL=str(file)), 0) == text
+        contents = json.loads(expect(call_packed(file, "inspect", "--json"), 0))
+        assert [p["name"] for p in contents["prefixes"]] == ["prefix.json", "system.txt"], contents["prefixes"]
+        assert all(p["tokens"] > 3 for p in contents["prefixes"]) and contents["defaults"] == {"temperature": 0, "max_tokens": 12}
+        assert "sections\n" in expect(call("inspect", file), 0)
+        expect(call_packed(file, "pack", "--verify"), 0, "as they were written")
+        again = Path(folder, "again")
+        expect(call_packed(file, "pack", "-o", again), 0)
+        assert json.loads(expect(call("inspect", again, "--json"), 0))["defaults"] == contents["defaults"]
+        damaged = Path(folder, "damaged")
+        at = next(s["offset"] for s in contents["sections"] if s["name"] == "tensors") + 1000
+        damaged.write_bytes(first[:at] + bytes([first[at] ^ 1]) + first[at + 1:])
+        expect(call("pack", "--verify", damaged), 1, 'section "tensors": it was altered')
+        damaged.write_bytes(first[:at])
+        expect(call("run", damaged, "hi"), 1, 'section "tensors": it is cut off')
+        expect(call("pack", model), 2, "no output")
+        expect(call("pack", "-o", file), 2, "no MODEL")
+        expect(call("pack", model, "-o", file, "--defaults", '{"temperatur": 1}'), 1, '"temperatur"')
+        expect(call("pack", model, "-o", file, "--runtime", model / "config.json"), 1, "config.json: not a 64-bit")
+        expect(call("pack", model, "-o", folder + "/no/such/folder", "--prefix", prefix), 1, "no/such/folder")
+        assert file.read_bytes() == first
+
+
 def main() -> int:
-    checks = [check_help, check_wrong_usage, check_failures, check_run, check_stdio, check_chat, check_terminal, check_bench]
+    checks = [check_help, check_wrong_usage, check_failures, check_run, check_stdio, check_chat, check_terminal, check_bench, check_pack]
     print(f"1..{len(checks)}")
     failed = False
     for n, check in enumerate(checks, 1):

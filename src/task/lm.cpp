@@ -57,6 +57,8 @@ class LmImpl final : public Lm {
   uint64_t state_fingerprint() const override;
   std::span<const std::shared_ptr<const Mapping>> files() const override { return files_; }
   std::vector<float> embed(std::span<const TokenId> ids) override;
+  std::optional<uint64_t> weights_hash() const override { return pack_ ? std::optional(pack_->weights_hash()) : std::nullopt; }
+  std::span<const StateSnapshot> prefixes() const override { return prefixes_; }
   void finish_checks() override {
     if (pack_) pack_->check_tokenizer();
   }
@@ -78,6 +80,7 @@ class LmImpl final : public Lm {
 
   std::string architecture_, name_, template_source_, tokenizer_error_;
   std::shared_ptr<const PackFile> pack_;
+  std::vector<StateSnapshot> prefixes_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
   std::vector<std::shared_ptr<const Mapping>> files_;
@@ -117,6 +120,8 @@ LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name
   engine.decoder = &decoder;
   engine.kv = kv;
   engine.reserve(options.batch);
+  if (pack_ && pack_->fingerprint() == state_fingerprint())
+    for (const PackFile::Prefix& p : pack_->prefixes()) prefixes_.push_back({p.ids, p.kv, pack_->fd(), p.offset});
 
   // Weights are mapped and can be dropped, but a model whose weights and smallest cache do not fit would only thrash.
   const uint64_t weights = weight_bytes(), available = available_memory();
