@@ -35,7 +35,7 @@ struct Attention {
 };
 
 struct Table {
-  const char* isa;      // "ref", "avx2", "avx512"
+  const char* isa;      // a word of isa_name
 
   // Quantizes T rows of x (ldx floats apart) into act. Returns false if a value is NaN or infinite.
   bool (*quantize)(Family family, const float* x, size_t ldx, int T, int K, void* act);
@@ -44,6 +44,9 @@ struct Table {
   // w points at row 0, rows are row_bytes(dtype, K) apart. Null for types outside the two integer families.
   using MatmulInt = void (*)(const void* w, int K, const void* act, int T, float* y, size_t ldy, int r0, int r1, void* scratch);
   MatmulInt matmul_int[kDtypes];
+  // The same bits from groups of 16 rows in the x16 layout (kernels/cpu/x16.h): w is 64-byte aligned and points at the first
+  // group, groups are 16 * x16_row_bytes(dtype, K) apart, r0 is a multiple of 16.
+  MatmulInt matmul_x16[kDtypes];
 
   // The same from f32 activations for every type that can be multiplied (weights are widened exactly to f32; one fma a
   // k in rising k from +0). w rows are w_stride bytes apart. Null for Family::none.
@@ -79,8 +82,8 @@ struct Table {
   bool (*all_finite)(const float* x, size_t n);
 };
 
-enum class Isa : uint8_t { ref, avx2, avx512 };
-constexpr int kIsas = 3;
+enum class Isa : uint8_t { ref, avx2, avx512, neon, i8mm };  // of one architecture, the better ones later
+constexpr int kIsas = 5;
 const char* isa_name(Isa isa);
 bool isa_supported(Isa isa);          // by this CPU and this build
 const Table& table(Isa isa);          // isa_supported(isa)

@@ -13,7 +13,17 @@ namespace tealight::cli {
 namespace {
 
 constexpr const Command* kCommands[] = {
-    &run_command, &chat_command, &stdio_command, &inspect_command, &tokenize_command, &template_command, &logits_command, &bench_command,
+    &run_command,
+    &chat_command,
+    &stdio_command,
+    &serve_command,
+    &lambda_command,
+    &pack_command,
+    &inspect_command,
+    &tokenize_command,
+    &template_command,
+    &logits_command,
+    &bench_command,
 };
 
 constexpr int kDone = 0, kFailed = 1, kUsage = 2;
@@ -78,6 +88,8 @@ int main(int argc, char** argv) {
   if (word == "--version") return tealight::write_all(1, "tealight " TEALIGHT_VERSION "\n") ? kDone : kFailed;
   if (word == "--help" || word == "-h" || (word == "help" && argc == 2))
     return tealight::write_all(1, overview()) ? kDone : kFailed;
+  if (const char* api = std::getenv("AWS_LAMBDA_RUNTIME_API"); api && *api && (argc < 2 || argv[1][0] == '-'))
+    return run_or_explain(lambda_command, {argv + 1, size_t(argc - 1)});   // the executable is the function's bootstrap
   if (argc < 2) return wrong_usage("no command given", "");
   const bool help = word == "help";
   if (help) word = argv[2];

@@ -51,7 +51,8 @@ constexpr auto join(const Option (&... tables)[N]) {
   return all;
 }
 
-// The path of the model: --model, or the first positional argument, which `next` then passes over. Errors: Code::usage.
+// The path of the model: --model, or the first positional argument, which `next` then passes over. Where there is a model without
+// being named (default_model()), that argument is the model only if it names a file or folder. Errors: Code::usage.
 std::string model_path(const Args& args, const CommandInfo& command, size_t& next);
 LoadOptions load_options(const Args& args);
 

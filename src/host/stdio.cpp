@@ -14,6 +14,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/host/openai.h"
 #include "src/host/shared_memory.h"
 
 namespace tealight {
@@ -148,59 +149,19 @@ LineReader::Status LineReader::next(std::string_view& line) {
   }
 }
 
-namespace {
-
-// The bytes of a token as OpenAI's logprobs have them: its text, and each byte as a number.
-void write_token(JsonWriter& w, TokenLogprob t, const Tokenizer& tokenizer) {
-  std::string bytes;
-  tokenizer.append_bytes(bytes, t.id, false, false);
-  w.field("token", bytes).field("logprob", t.logprob).key("bytes").begin_array();
-  for (char c : bytes) w.value(int(static_cast<unsigned char>(c)));
-  w.end_array();
-}
-
-void write_logprobs(JsonWriter& w, const GenerateRequest& request, const GenerateResult& result, const Tokenizer& tokenizer) {
-  const size_t each = 1 + size_t(request.sampling.top_logprobs);
-  w.key("logprobs").begin_object().key("content").begin_array();
-  for (size_t i = 0; i + each <= result.logprobs.size(); i += each) {
-    w.begin_object();
-    write_token(w, result.logprobs[i], tokenizer);
-    w.key("top_logprobs").begin_array();
-    for (size_t j = 1; j < each; j++) {
-      w.begin_object();
-      write_token(w, result.logprobs[i + j], tokenizer);
-      w.end_object();
-    }
-    w.end_array().end_object();
-  }
-  w.end_array().end_object();
-}
-
-// What the answer and its delta lines begin with.
-void write_head(JsonWriter& w, const GenerateRequest& request, std::string_view object, Lm& lm) {
-  w.begin_object();
-  if (!request.id.empty()) w.key("id").raw(request.id);
-  w.field("object", object).field("model", lm.name());
-}
-
-}  // namespace
-
 std::string answer_json(const GenerateRequest& request, const GenerateResult& result, Lm& lm) {
   std::string out;
   out.reserve(result.text.size() + 512);
   JsonWriter w(out);
-  write_head(w, request, request.chat ? "chat.completion" : "text_completion", lm);
+  write_answer_head(w, {request.id, 0, std::string(lm.name())}, request.chat ? "chat.completion" : "text_completion");
   w.key("choices").begin_array().begin_object().field("index", 0);
   if (request.chat) w.key("message").begin_object().field("role", "assistant").field("content", result.text).end_object();
   else w.field("text", result.text);
   w.field("finish_reason", finish_name(result.finish));
   if (request.sampling.top_logprobs >= 0) write_logprobs(w, request, result, lm.tokenizer());
   w.end_object().end_array();
-  w.key("usage").begin_object();
-  w.field("prompt_tokens", uint64_t(result.prompt_tokens)).field("completion_tokens", uint64_t(result.completion_tokens));
-  w.field("total_tokens", uint64_t(result.prompt_tokens + result.completion_tokens));
-  w.key("prompt_tokens_details").begin_object().field("cached_tokens", uint64_t(result.cached_tokens)).end_object();
-  w.end_object().end_object();
+  write_usage(w, result);
+  w.end_object();
   return out;
 }
 
@@ -252,7 +213,7 @@ void StdioHost::generate(const GenerateRequest& request) {
   if (request.stream) {
     delta_begin_.clear();
     JsonWriter w(delta_begin_);
-    write_head(w, request, request.chat ? "chat.completion.chunk" : "text_completion", lm_);
+    write_answer_head(w, {request.id, 0, std::string(lm_.name())}, request.chat ? "chat.completion.chunk" : "text_completion");
     delta_begin_ += request.chat ? ",\"choices\":[{\"index\":0,\"delta\":{\"content\":" : ",\"choices\":[{\"index\":0,\"text\":";
     delta_end_ = request.chat ? "},\"finish_reason\":null}]}\n" : ",\"finish_reason\":null}]}\n";
     delta_.reserve(delta_begin_.size() + 4096);

@@ -37,9 +37,9 @@ State::State(Backend& device, std::span<const LayerSpec> layers, Dtype dtype, in
   }
 }
 
-void State::save(int n, std::byte* to) const {
-  const uint64_t bytes = snapshot_bytes(n);
-  memory_.device().download(begin_, to, size_t(bytes));
+void State::save(int first, int n, std::byte* to) const {
+  const uint64_t before = snapshot_bytes(first), bytes = snapshot_bytes(n) - before;
+  memory_.device().download(begin_ + before, to, size_t(bytes));
   if (n % 16 == 0) return;
   std::byte* tile = to + bytes - tile_bytes_;
   for (const KvLayer& l : layers_) {

@@ -34,7 +34,7 @@ class State {
 
   // Snapshots of the first n positions: snapshot_bytes(n), whole tiles; what lies beyond position n in the last one is zero.
   uint64_t snapshot_bytes(int n) const { return tile_bytes_ * uint64_t((n + 15) / 16); }
-  void save(int n, std::byte* to) const;
+  void save(int first, int n, std::byte* to) const;  // the tiles from position `first` on, a multiple of 16
   void restore(int n, const std::byte* from);        // sets length
   // The same from a file, without a copy where the device can: the pages become private ones as they are written.
   void restore_mapped(int n, const std::byte* from, int fd, uint64_t offset);

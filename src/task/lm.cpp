@@ -12,6 +12,7 @@
 #include "models/models.h"
 #include "src/base/error.h"
 #include "src/base/hash.h"
+#include "src/pack/pack_file.h"
 #include "src/task/sequence.h"
 
 namespace tealight {
@@ -55,6 +56,12 @@ class LmImpl final : public Lm {
   uint64_t state_fingerprint() const override;
   std::span<const std::shared_ptr<const Mapping>> files() const override { return files_; }
   std::vector<float> embed(std::span<const TokenId> ids) override;
+  void finish_checks() override {
+    if (pack_) pack_->check_tokenizer();
+  }
+  Dtype kv_dtype() const override { return kv; }
+  std::string_view default_fields() const override { return pack_ ? pack_->defaults() : std::string_view(); }
+  const PackFile* packed() const override { return pack_.get(); }
 
   LoadOptions options;
   std::unique_ptr<CpuBackend> device;
@@ -68,6 +75,7 @@ class LmImpl final : public Lm {
   void adopt(std::shared_ptr<const Tokenizer> t);
 
   std::string architecture_, name_, template_source_, tokenizer_error_;
+  std::shared_ptr<const PackFile> pack_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
   std::vector<std::shared_ptr<const Mapping>> files_;
@@ -82,11 +90,9 @@ LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name
   options.batch = std::clamp(options.batch, 1, 1 << 16);
   device = std::make_unique<CpuBackend>(*table, options.threads > 0 ? options.threads : default_threads(),
                                         options.activations == LoadOptions::Activations::int8);
-  std::shared_ptr<const Gguf> gguf;
-  std::shared_ptr<const HfCheckpoint> hf;
-  const bool is_gguf = !is_directory(path) && Mapping::open(path)->text().starts_with("GGUF");
-  if (is_gguf) gguf = std::make_shared<const Gguf>(Gguf::open(path));
-  else hf = std::make_shared<const HfCheckpoint>(HfCheckpoint::open(path));
+  const auto [pack, gguf, hf] = open_model(path);
+  pack_ = pack;
+  if (pack_ && !options.defer_checks) pack_->check_tokenizer();
   const models::Source source = gguf ? models::Source(gguf, *device) : models::Source(hf, *device);
   architecture_ = source.architecture();
   const models::Architecture* a = models::find_architecture(source);
@@ -100,7 +106,8 @@ LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name
 
   bool quantized = false;
   nn::each_weight(decoder, [&](const Tensor& w) { quantized |= w && is_quantized(w.dtype()); });
-  if (options.kv == LoadOptions::Kv::automatic) kv = quantized ? Dtype::f16 : Dtype::f32;
+  if (options.kv == LoadOptions::Kv::automatic && pack_) kv = pack_->kv();
+  else if (options.kv == LoadOptions::Kv::automatic) kv = quantized ? Dtype::f16 : Dtype::f32;
   else kv = options.kv == LoadOptions::Kv::f16 ? Dtype::f16 : Dtype::f32;
 
   engine.device = device.get();
@@ -133,16 +140,18 @@ void LmImpl::adopt(std::shared_ptr<const Tokenizer> t) {
 
 void LmImpl::load_tokenizer_gguf(std::shared_ptr<const Gguf> file) {
   if (auto n = file->string("general.name")) name_ = *n;
-  adopt(Tokenizer::from_gguf(file));
+  else if (pack_) name_ = pack_->model_name();
+  adopt(Tokenizer::from_gguf(file, pack_ ? &pack_->tables() : nullptr));
   template_source_ = tokenizer_->chat_template;
 }
 
 void LmImpl::load_tokenizer_hf(const HfCheckpoint& hf) {
+  if (pack_) name_ = pack_->model_name();
   if (hf.tokenizer_json_path.empty()) {
     tokenizer_error_ = "the checkpoint has no tokenizer.json";
     return;
   }
-  auto json = Mapping::open(hf.tokenizer_json_path);
+  const auto json = hf.tokenizer_json ? hf.tokenizer_json : Mapping::open(hf.tokenizer_json_path);
   std::string config;
   if (hf.tokenizer_config.root()) JsonWriter(config).value(hf.tokenizer_config.root());
   auto t = std::const_pointer_cast<Tokenizer>(Tokenizer::from_json(json->text(), config, hf.tokenizer_json_path));
@@ -186,11 +195,11 @@ uint64_t LmImpl::weight_bytes() const {
   uint64_t n = 0;
   nn::each_weight(decoder, [&](const Tensor& w) {
     if (w && !(w.data<void>() == decoder.embedding.data<void>() && decoder.head.w.data<void>() != w.data<void>()))
-      n += row_bytes(w.dtype(), size_t(w.elements()));
+      n += w.bytes();
   });
   // A tied head is visited twice, as the embedding and as the head, but read once.
   if (decoder.head.w.data<void>() == decoder.embedding.data<void>())
-    n -= row_bytes(decoder.embedding.dtype(), size_t(decoder.embedding.elements()));
+    n -= decoder.embedding.bytes();
   return n;
 }
 

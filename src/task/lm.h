@@ -15,12 +15,15 @@
 
 namespace tealight {
 
+class PackFile;
+
 struct LoadOptions {
   int threads = 0;                  // 0: from affinity and quota
   int batch = 512;                  // prompt tokens evaluated together
   int ctx = 0;                      // positions; 0: the model's own context length, within the memory there is
   enum class Kv { automatic, f16, f32 } kv = Kv::automatic;      // automatic: f16 where weights are quantized, else f32
   enum class Activations { int8, f32 } activations = Activations::int8;
+  bool defer_checks = false;        // a packed file's tokenizer is not checked before Lm::finish_checks()
 };
 
 // The state of the first tokens of a sequence, as bytes that are the same on every machine.
@@ -51,8 +54,10 @@ class Sequence {
   virtual void rewind(size_t position) = 0;                      // forgets all positions from this one on
 
   // Snapshots: what comes after a restored one has the same bits as if all had been evaluated.
+  virtual uint64_t tile_bytes() const = 0;                       // of 16 positions
   virtual uint64_t snapshot_bytes(size_t n) const = 0;           // of the first n positions; 0: they cannot be saved
-  virtual void save(size_t n, std::byte* to) const = 0;          // snapshot_bytes(n) bytes
+  // The tiles of positions first .. n - 1: snapshot_bytes(n) less the tiles before. first: a multiple of 16.
+  virtual void save(size_t first, size_t n, std::byte* to) const = 0;
   // Replaces what the sequence holds. Errors: Code::format, Code::request when it does not fit; nothing has changed then.
   virtual void restore(const StateSnapshot& snapshot) = 0;
 };
@@ -67,7 +72,8 @@ struct SequenceWork {
 
 class Lm {
  public:
-  // path: a .gguf, a .safetensors beside its config.json, or a Hugging Face directory. Errors name the file and the cause.
+  // path: a packed file, a .gguf, a .safetensors beside its config.json, or a Hugging Face directory. Errors name the file and the
+  // cause.
   static std::unique_ptr<Lm> load(const std::string& path, const LoadOptions& options);
   virtual ~Lm() = default;
 
@@ -87,8 +93,18 @@ class Lm {
   // What snapshots depend on but for the weights' values: the format, the layers, the types and how activations are computed.
   virtual uint64_t state_fingerprint() const = 0;
   virtual std::span<const std::shared_ptr<const Mapping>> files() const = 0;   // that hold the weights
+  virtual std::optional<uint64_t> weights_hash() const { return std::nullopt; }   // of all weights, where the file tells it
+  virtual std::span<const StateSnapshot> prefixes() const { return {}; }       // that the file brings along
   // The embedding of a text, of length one, as the file says that its states are pooled. Errors: Code::unsupported where it does not.
   virtual std::vector<float> embed(std::span<const TokenId> ids) = 0;
+
+  // The checks that LoadOptions::defer_checks put off. Text may be encoded and decoded before, but its tokens would be wrong in an
+  // altered file. Errors: Code::format.
+  virtual void finish_checks() {}
+  virtual Dtype kv_dtype() const { return Dtype::f32; }          // of keys and values, in sequences and snapshots
+  // Fields that a packed file puts under those of every request: a JSON object, or "" (see with_defaults in request.h).
+  virtual std::string_view default_fields() const { return {}; }
+  virtual const PackFile* packed() const { return nullptr; }     // the file that it comes from, if it is a packed one
 };
 
 }  // namespace tealight

@@ -48,9 +48,9 @@ uint64_t EngineSequence::snapshot_bytes(size_t n) const {
   return state_.snapshot_bytes(int(n));
 }
 
-void EngineSequence::save(size_t n, std::byte* to) const {
-  TEALIGHT_CHECK(snapshot_bytes(n) > 0);
-  state_.save(int(n), to);
+void EngineSequence::save(size_t first, size_t n, std::byte* to) const {
+  TEALIGHT_CHECK(snapshot_bytes(n) > 0 && first % 16 == 0 && first < n);
+  state_.save(int(first), int(n), to);
 }
 
 void EngineSequence::restore(const StateSnapshot& s) {

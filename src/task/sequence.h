@@ -20,7 +20,8 @@ class EngineSequence final : public Sequence {
   std::span<const TokenId> ids() const override { return ids_; }
   void rewind(size_t position) override;
   uint64_t snapshot_bytes(size_t n) const override;
-  void save(size_t n, std::byte* to) const override;
+  uint64_t tile_bytes() const override { return state_.snapshot_bytes(16); }
+  void save(size_t first, size_t n, std::byte* to) const override;
   void restore(const StateSnapshot& snapshot) override;
 
  private:

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 
+#include "kernels/cpu/x16.h"
 #include "src/base/checked.h"
 #include "src/base/error.h"
 
@@ -128,6 +129,18 @@ bool CpuBackend::map_private(void* device, int fd, uint64_t offset, size_t bytes
   return fd >= 0 && mmap(device, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, off_t(offset)) != MAP_FAILED;
 }
 
+void CpuBackend::read_row(const Tensor& w, int64_t row, float* out) const {
+  constexpr int kPiece = 2048;                             // values: whole chunks of every type
+  alignas(64) std::byte plain[kPiece * 2];                 // no type has more bytes
+  const int K = int(w.dim(1));
+  const char* group = w.data<char>() + size_t(row / 16 * 16) * x16_row_bytes(w.dtype(), size_t(K));
+  for (int k = 0; k < K; k += kPiece) {
+    const int n = std::min(kPiece, K - k);
+    kernels::extract_x16(w.dtype(), group + 16 * x16_row_bytes(w.dtype(), size_t(k)), int(row % 16), n, plain);
+    kernels_.widen[int(w.dtype())](plain, out + k, size_t(n));
+  }
+}
+
 void CpuBackend::copy(const Tensor& in, const Tensor& out) {
   if (in.is_contiguous() && out.is_contiguous() && in.dtype() == Dtype::f32) {
     std::memcpy(out.data(), in.data(), size_t(in.elements()) * sizeof(float));
@@ -153,6 +166,10 @@ void CpuBackend::copy(const Tensor& in, const Tensor& out) {
   }
   auto widen = kernels_.widen[int(in.dtype())];
   if (!widen) fail(Code::unsupported, "copy: values of type ", tealight::name(in.dtype()), " cannot be read");
+  if (in.interleaved() && in.rank() == 2) {
+    for (int64_t i = 0; i < in.dim(0); i++) read_row(in, i, out.select(0, i).data());
+    return;
+  }
   if (is_quantized(in.dtype())) {   // views of quantized tensors keep whole, contiguous rows
     if (in.rank() == 1) return widen(in.data<void>(), out.data(), size_t(in.dim(0)));
     for (int64_t i = 0; i < in.dim(0); i++) copy(in.select(0, i), out.select(0, i));
@@ -280,7 +297,8 @@ void CpuBackend::embed(const Tensor& table, std::span<const int32_t> ids, float 
   const int64_t d = table.dim(1);
   for (size_t i = 0; i < ids.size(); i++) {
     float* row = out.data() + int64_t(i) * d;
-    copy(table.select(0, ids[i]), out.select(0, int64_t(i)));
+    if (table.interleaved()) read_row(table, ids[i], row);
+    else copy(table.select(0, ids[i]), out.select(0, int64_t(i)));
     if (s != 1) kernels_.scale(row, s, row, size_t(d));
   }
 }
@@ -329,7 +347,7 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
 
   auto share = [&](int thread, int threads) {
     std::byte* mine = all_scratch + size_t(thread) * per_thread;
-    float* transposed = reinterpret_cast<float*>(mine + kernel_bytes);
+    std::byte* laid_out = mine + kernel_bytes;             // 16 rows of K values
     int64_t begin = units * thread / threads, end = units * (thread + 1) / threads, first = 0;
     for (size_t i = 0; i < ws.size() && first < end; i++) {
       const Tensor& w = *ws[i].w;
@@ -341,11 +359,21 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
       const size_t ldy = size_t(ys[i].stride(0));
       const Family f = input_family(w.dtype(), int8_activations_);
       if (f != Family::floating) {
-        kernels_.matmul_int[int(w.dtype())](w.data<void>(), K, act[f == Family::block256].data<void>(), T, y, ldy, r0, r1, mine);
+        const auto f_int = w.interleaved() ? kernels_.matmul_x16 : kernels_.matmul_int;
+        f_int[int(w.dtype())](w.data<void>(), K, act[f == Family::block256].data<void>(), T, y, ldy, r0, r1, mine);
+      } else if (w.interleaved()) {   // 16 rows at a time are laid out as plain ones
+        const size_t group = 16 * x16_row_bytes(w.dtype(), size_t(K)), stride = row_bytes(w.dtype(), size_t(K));
+        for (int r = r0; r < r1; r += 16) {
+          const int m = std::min(16, r1 - r);
+          for (int j = 0; j < m; j++)
+            kernels::extract_x16(w.dtype(), w.data<char>() + size_t(r / 16) * group, j, K, laid_out + size_t(j) * stride);
+          kernels_.matmul_float[int(w.dtype())](laid_out, stride, K, h.data(), size_t(K), T, y + r, ldy, 0, m, mine);
+        }
       } else if (w.stride(1) == 1 || K == 1) {
         const size_t stride = is_quantized(w.dtype()) ? row_bytes(w.dtype(), size_t(K)) : size_t(w.stride(0) * info(w.dtype()).bytes);
         kernels_.matmul_float[int(w.dtype())](w.data<void>(), stride, K, h.data(), size_t(K), T, y, ldy, r0, r1, mine);
       } else {   // a transposed view: 16 columns at a time are laid out as rows
+        auto* transposed = reinterpret_cast<float*>(laid_out);
         for (int r = r0; r < r1; r += 16) {
           const int m = std::min(16, r1 - r);
           for (int k = 0; k < K; k++)

@@ -51,6 +51,7 @@ class CpuBackend final : public Backend {
   template <class F>
   void split(int64_t n, int64_t work, const F& f);
   std::byte* scratch(size_t bytes_per_thread);             // threads() pieces, 64-byte aligned; grows only
+  void read_row(const Tensor& w, int64_t row, float* out) const;   // of an interleaved matrix, widened
 
   const kernels::Table& kernels_;
   ThreadPool pool_;
