@@ -243,17 +243,17 @@ void HttpServer::stop(int exit_code) {
 void HttpServer::on_mail() {
   uint64_t count;
   [[maybe_unused]] const ssize_t n = ::read(mailbox_->fd, &count, sizeof count);
-  std::vector<std::shared_ptr<HttpReply>> replies;
   {
     const std::lock_guard lock(mailbox_->mutex);
-    replies.swap(mailbox_->replies);
+    mail_.swap(mailbox_->replies);
   }
   if (mailbox_->called.exchange(false)) service_.woken();
-  for (const auto& reply : replies)
+  for (const auto& reply : mail_)
     if (auto* c = static_cast<Connection*>(reply->connection_)) {
       collect(*c);
       if (!c->closed) advance(*c);
     }
+  mail_.clear();
 }
 
 void HttpServer::on_events(Connection& c, uint32_t events) {

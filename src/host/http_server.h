@@ -96,6 +96,7 @@ class HttpServer {
   int epoll_ = -1;
   std::vector<std::unique_ptr<Source>> listeners_;
   std::vector<std::unique_ptr<Connection>> connections_, closed_;   // closed_: until the events at hand are done
+  std::vector<std::shared_ptr<HttpReply>> mail_;                    // of the moment
   std::unique_ptr<char[]> buffer_;
   size_t body_bytes_ = 0;                       // of bodies that are being read
   int64_t now_us_ = 0, next_check_us_ = INT64_MAX, accept_again_us_ = 0, end_us_ = INT64_MAX;
