@@ -1,11 +1,14 @@
 #include "src/cli/model_options.h"
 
+#include <cstdlib>
+
 #include "src/base/error.h"
 
 namespace tealight::cli {
 
 std::string model_path(const Args& args, const CommandInfo& command, size_t& next) {
   if (auto path = args.text("model")) return std::string(*path);
+  if (const char* file = std::getenv("TEALIGHT_MODEL"); next >= args.positional().size() && file && *file) return file;
   if (next >= args.positional().size()) fail(Code::usage, command.name, ": no MODEL given; it is the first argument, or --model");
   return std::string(args.positional()[next++]);
 }

@@ -46,7 +46,8 @@ constexpr auto join(const Option (&... tables)[N]) {
   return all;
 }
 
-// The path of the model: --model, or the first positional argument, which `next` then passes over. Errors: Code::usage.
+// The path of the model: --model, or the first positional argument, which `next` then passes over, or what TEALIGHT_MODEL says.
+// Errors: Code::usage.
 std::string model_path(const Args& args, const CommandInfo& command, size_t& next);
 LoadOptions load_options(const Args& args);
 
