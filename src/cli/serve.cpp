@@ -28,7 +28,7 @@ constexpr Option kOwnOptions[] = {
     {"max-connections", "", "N", "open connections (default 1024)"},
     {"timeout", "", "SECONDS", "a generation ends then with what it has (default: none)"},
     {"grace", "", "SECONDS", "time for what runs after SIGTERM (default 10)"},
-    {"access-log", "", "off|text|json", "a line for each request on standard error (default text)"},
+    {"access-log", "", "off|text|json", "a line for each request on standard error (default text); json: all lines are JSON"},
 };
 constexpr auto kOptions = join(kOwnOptions, kModelOptions);
 constexpr CommandInfo kInfo = {
@@ -62,6 +62,7 @@ HttpServerOptions server_options(const Args& args) {
   if (const auto origin = args.text("cors")) o.cors = *origin;
   if (const auto log = args.word("access-log", logs))
     o.access_log = *log == "off" ? HttpServerOptions::AccessLog::off : *log == "json" ? HttpServerOptions::AccessLog::json : HttpServerOptions::AccessLog::text;
+  if (o.access_log == HttpServerOptions::AccessLog::json) log_setup(true, LogLevel::info);
   o.api_keys = api_keys(args);
   return o;
 }
@@ -82,17 +83,17 @@ void listen_for(const Args& args, const DetectedHost& host, HttpServer& server) 
   if (!chosen) {
     const std::vector<int> inherited = inherited_sockets();
     for (int fd : inherited) server.add(fd);
-    if (!inherited.empty()) return log_line(cat("listening on ", inherited.size(), " sockets that were passed"));
+    if (!inherited.empty()) return log_line(LogLevel::info, cat("listening on ", inherited.size(), " sockets that were passed"));
   }
   if (unix_path || (!chosen && !host.unix_path.empty())) {
     const std::string path = unix_path ? std::string(*unix_path) : host.unix_path;
     server.add(listen_unix(path, host.fn ? 0666 : 0600));
-    return log_line(cat("listening on ", path));
+    return log_line(LogLevel::info, cat("listening on ", path));
   }
   int number = port ? int(*port) : host.port >= 0 ? host.port : 8080;
   const std::string name = address ? std::string(*address) : !host.address.empty() ? host.address : "127.0.0.1";
   server.add(listen_tcp(name, number));
-  log_line(cat("listening on http://", name.find(':') != name.npos ? cat('[', name, ']') : name, ':', number));
+  log_line(LogLevel::info, cat("listening on http://", name.find(':') != name.npos ? cat('[', name, ']') : name, ':', number));
 }
 
 int run(const Args& args) {

@@ -200,7 +200,7 @@ void ApiService::woken() {
   } else if (server_->draining()) {
     scheduler_->drain();
   } else {
-    log_line(cat("ready: ", lm_->name(), " after ", double((monotonic_us() - started_us_) / 100) / 10, " ms"));
+    log_line(LogLevel::info, cat("ready: ", lm_->name(), " after ", double((monotonic_us() - started_us_) / 100) / 10, " ms"));
   }
 }
 

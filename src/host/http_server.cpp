@@ -214,7 +214,7 @@ int HttpServer::run() {
     if (signals_came && !draining_) stop(0);
     if (now_us_ >= next_check_us_) check_deadlines();
     if (now_us_ >= end_us_) {
-      log_line(cat("the grace is over; ", connections_.size(), " connections are closed"));
+      log_line(LogLevel::warn, cat("the grace is over; ", connections_.size(), " connections are closed"));
       while (!connections_.empty()) lost(*connections_.back());
     }
   }
@@ -545,7 +545,7 @@ void HttpServer::log_access(HttpReply& reply, int status) {
   const std::string_view name = reply.name_;
   if (options_.access_log == HttpServerOptions::AccessLog::text) {
     const std::string safe = quoted(name, 200);
-    return log_line(cat(std::string_view(safe).substr(1, safe.size() - 2), ' ', status, ' ', bytes, " bytes ", ms, " ms ", reply.id_));
+    return log_line(LogLevel::info, cat(std::string_view(safe).substr(1, safe.size() - 2), ' ', status, ' ', bytes, " bytes ", ms, " ms ", reply.id_));
   }
   std::string line;
   JsonWriter(line).begin_object().field("level", "INFO").field("request", name.substr(0, 200)).field("status", status)
