@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "src/base/clock.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/host/handler_service.h"

@@ -108,6 +108,7 @@ TEST_CASE("request: what is wrong is named, with what it should be") {
       {R"({"prompt":[1,-1]})", "prompt: -1 is not a token id"},
       {R"({"prompt":[1,"a"]})", "prompt: expected an integer, got a string"},
       {R"({"prompt":{}})", "prompt: expected a string, got an object"},
+      {R"({"prompt":"a","x_delay_ms":1})", "x_delay_ms, x_fail_after: only for tests"},
       {R"({"messages":{}})", "messages: expected an array, got an object"},
       {R"({"messages":[]})", "messages: is empty"},
       {R"({"messages":["hi"]})", "messages[0]: expected an object, got a string"},

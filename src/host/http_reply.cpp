@@ -44,12 +44,6 @@ void append_date(std::string& out) {
 
 }  // namespace
 
-int64_t monotonic_us() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return int64_t(t.tv_sec) * 1'000'000 + t.tv_nsec / 1000;
-}
-
 std::string http_error_json(std::string_view message, std::string_view type, std::string_view param, std::string_view code) {
   std::string out;
   JsonWriter w(out);

@@ -64,7 +64,5 @@ class HttpReply : public std::enable_shared_from_this<HttpReply> {
 
 // An error object in OpenAI's form. Empty fields are null.
 std::string http_error_json(std::string_view message, std::string_view type, std::string_view param, std::string_view code);
-// Microseconds of CLOCK_MONOTONIC.
-int64_t monotonic_us();
 
 }  // namespace tealight

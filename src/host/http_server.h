@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/clock.h"
 #include "src/host/http.h"
 #include "src/host/http_reply.h"
 
