@@ -22,6 +22,10 @@ inline __m512 from_half(__m256i a) {
   return join(_mm256_cvtph_ps(_mm256_castsi256_si128(a)), _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1)));
 }
 inline __m512i srai(__m512i a, int n) { return join(_mm256_srai_epi32(low(a), n), _mm256_srai_epi32(high(a), n)); }
+inline __m512i srai16(__m512i a, int n) { return join(_mm256_srai_epi16(low(a), n), _mm256_srai_epi16(high(a), n)); }
+inline __m512i from_u16(__m256i a) {
+  return join(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)), _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1)));
+}
 }  // namespace emulate
 
 #undef _mm512_fmadd_ps
@@ -34,6 +38,18 @@ inline __m512i srai(__m512i a, int n) { return join(_mm256_srai_epi32(low(a), n)
 #define _mm512_cvtph_ps emulate::from_half
 #undef _mm512_srai_epi32
 #define _mm512_srai_epi32 emulate::srai
+#undef _mm512_srai_epi16
+#define _mm512_srai_epi16 emulate::srai16
+#undef _mm512_cvtepu16_epi32
+#define _mm512_cvtepu16_epi32 emulate::from_u16
+#undef _mm512_broadcast_i32x4
+#define _mm512_broadcast_i32x4 simde_mm512_broadcast_i32x4
+#undef _mm512_min_epu8
+#define _mm512_min_epu8 simde_mm512_min_epu8
+#undef _mm512_shuffle_epi8
+#define _mm512_shuffle_epi8 simde_mm512_shuffle_epi8
+#undef _mm512_sub_epi16
+#define _mm512_sub_epi16 simde_mm512_sub_epi16
 #undef _mm512_add_epi32
 #define _mm512_add_epi32 simde_mm512_add_epi32
 #undef _mm512_add_ps
@@ -82,6 +98,8 @@ inline __m512i srai(__m512i a, int n) { return join(_mm256_srai_epi32(low(a), n)
 #define _mm512_slli_epi32 simde_mm512_slli_epi32
 #undef _mm512_srli_epi32
 #define _mm512_srli_epi32 simde_mm512_srli_epi32
+#undef _mm512_storeu_si512
+#define _mm512_storeu_si512 simde_mm512_storeu_si512
 #undef _mm512_storeu_ps
 #define _mm512_storeu_ps simde_mm512_storeu_ps
 #undef _mm512_sub_epi32

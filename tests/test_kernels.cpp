@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/x16.h"
 #include "kernels/kernels.h"
 #include "tests/fixtures.h"
 
@@ -132,7 +133,7 @@ TEST_CASE("kernels: which instruction sets run here") {
   CHECK(choose(nullptr, &error) != nullptr);
   CHECK(choose("ref", &error) == &ref());
   CHECK(choose("mmx", &error) == nullptr);
-  CHECK(std::string(error).find("ref, avx2, avx512") != std::string::npos);
+  CHECK(std::string(error).find("ref, avx2, avx512, neon, i8mm") != std::string::npos);
   for (int i = 0; i < kIsas; i++) {
     CHECK((choose(isa_name(Isa(i)), &error) != nullptr) == isa_supported(Isa(i)));
     if (!isa_supported(Isa(i))) CHECK(std::string(error) == std::string(isa_name(Isa(i))) + ": not supported by this CPU");
@@ -209,6 +210,87 @@ TEST_CASE("kernels: integer products are the same bits on every set, split by ro
               run_int(*t, f.type, w, K, one, 1, row, N, 0, N);
               CHECK_MESSAGE(differences(want.get() + size_t(i) * size_t(N), row.get(), size_t(N)) == 0, here);
             }
+          }
+        }
+      }
+}
+
+namespace {
+
+// Plain rows as x16 groups; the bytes after the last are left as they come.
+std::unique_ptr<Buffer<uint8_t>> interleaved(Dtype type, const std::vector<uint8_t>& w, int rows, int K) {
+  const size_t plain = row_bytes(type, size_t(K)), group = 16 * x16_row_bytes(type, size_t(K));
+  auto x = std::make_unique<Buffer<uint8_t>>(size_t((rows + 15) / 16) * group);
+  for (int r = 0; r < rows; r += 16) interleave_x16(type, w.data() + size_t(r) * plain, std::min(16, rows - r), K, x->get() + size_t(r / 16) * group);
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("kernels: rows go into the x16 layout, field by field and word by word, and come out again") {
+  for (const Fields& f : kIntegerTypes)
+    for (int blocks : {1, 2, 3, 8})
+      for (int rows : {1, 7, 15, 16, 17, 33}) {
+        const int K = blocks * info(f.type).block;
+        const size_t bytes = row_bytes(f.type, size_t(K)), group = 16 * x16_row_bytes(f.type, size_t(K));
+        const auto w = random_rows(f, rows, K, plain_data);
+        const auto x = interleaved(f.type, w, rows, K);
+        std::vector<uint8_t> back(bytes + 1, 0xee);
+        for (int r = 0; r < (rows + 15) / 16 * 16; r++) {
+          extract_x16(f.type, x->get() + size_t(r / 16) * group, r % 16, K, back.data());
+          const std::vector<uint8_t> want = r < rows ? std::vector<uint8_t>(w.begin() + long(bytes) * r, w.begin() + long(bytes) * (r + 1))
+                                                     : std::vector<uint8_t>(bytes);
+          REQUIRE_MESSAGE(std::memcmp(back.data(), want.data(), bytes) == 0, name(f.type));
+          REQUIRE(back[bytes] == 0xee);
+        }
+        // d of the first and of the last block where the layout puts them; every byte is written, those of no row are zero
+        const int each = info(f.type).family == Family::block32 ? 2 : 1, fields = f.m >= 0 || f.type == Dtype::iq4_xs ? 2 : 1;
+        const int last = blocks - 1, r = std::min(rows, 16) - 1;
+        const uint8_t* d = x->get() + size_t(last / each) * x16_chunk_bytes(f.type) + last % each * fields * 32 + r * 2;
+        CHECK(std::memcmp(d, &w[size_t(r) * bytes + size_t(last * info(f.type).bytes + f.d)], 2) == 0);
+        size_t nonzero = 0, wanted = 0;
+        for (size_t i = 0; i < x->size; i++) nonzero += (*x)[i] != 0;
+        for (uint8_t b : w) wanted += b != 0;
+        CHECK(nonzero == wanted);
+      }
+}
+
+TEST_CASE("kernels: products of x16 groups have the bits of the plain rows'") {
+  constexpr int kSizes[][2] = {{1, 33}, {2, 16}, {3, 21}, {5, 8}, {2, 1}, {1, 17}, {17, 32}, {137, 19}};
+  std::vector<const Table*> all = others();
+  all.push_back(&ref());
+  for (const Fields& f : kIntegerTypes)
+    for (int mode = 0; mode < kModes; mode++)
+      for (auto [blocks, N] : kSizes) {
+        const int K = blocks * info(f.type).block;
+        const bool large = K > 4096;
+        if (blocks >= 17 && (large ? mode != plain_data || K > 5000 : mode == plain_data)) continue;
+        const Family family = info(f.type).family;
+        const auto w = random_rows(f, N, K, Mode(mode));
+        const auto x16 = interleaved(f.type, w, N, K);
+        for (int T : {1, 2, 3, 4, 5, 6, 7, 8, 9, 70}) {
+          if (T == 70 && !large) continue;
+          Buffer<float> x(size_t(T) * size_t(K)), want(size_t(T) * size_t(N)), y(want.size);
+          random_activations(x, Mode(mode));
+          Buffer<uint8_t> act(act_bytes(family, T, K)), scratch(matmul_scratch_bytes(K, T));
+          REQUIRE(ref().quantize(family, x.get(), size_t(K), T, K, act.get()));
+          run_int(ref(), f.type, w, K, act, T, want, N, 0, N);
+          for (const Table* t : all) {
+            const auto run = [&](int r0, int r1) {
+              t->matmul_x16[int(f.type)](x16->get(), K, act.get(), T, y.get(), size_t(N), r0, r1, scratch.get());
+            };
+            const std::string here = where(*t, f.type, mode, K, N, T);
+            std::memset(y.get(), 0xff, y.size * 4);
+            run(0, N);
+            CHECK_MESSAGE(differences(want.get(), y.get(), y.size) == 0, here);
+            if (N <= 16) continue;
+            std::memset(y.get(), 0xff, y.size * 4);
+            run(16, N);
+            CHECK_MESSAGE(std::isnan(y[15]), here);   // rows of others are not touched
+            run(0, 13);
+            if (mode != infinite_scales) CHECK_MESSAGE((std::isnan(y[13]) || std::isnan(want[13])), here);
+            run(0, 16);
+            CHECK_MESSAGE(differences(want.get(), y.get(), y.size) == 0, here);
           }
         }
       }
@@ -448,16 +530,19 @@ template <class E>
 void check_attention(int d, int dv, int heads, int lo, int hi, float softcap) {
   const size_t tiles = size_t(hi + 15) / 16, qs = size_t(d) + 3, os = size_t(dv) + 5;
   Buffer<float> q(qs * size_t(heads)), out(os * size_t(heads)), want(out.size), scratch(size_t(heads) * tiles * 16);
-  Buffer<E> k(tiles * 16 * size_t(d)), v(size_t(hi) * size_t(dv));  // NaN where nothing is written
+  // A tile holds K, V and something else; NaN where nothing is written.
+  const size_t tile = 16 * size_t(d + dv) + 48;
+  Buffer<E> kv(tiles * tile);
   std::vector<double> scores(size_t(hi), 0.0);
-  auto at = [&](int j, int i) { return size_t(j / 16) * 16 * size_t(d) + size_t(i) * 16 + size_t(j % 16); };
+  auto k = [&](int j, int i) -> E& { return kv[size_t(j / 16) * tile + size_t(i) * 16 + size_t(j % 16)]; };
+  auto v = [&](int j, int i) -> E& { return kv[size_t(j / 16) * tile + size_t(d) * 16 + size_t(j % 16 * dv + i)]; };
   for (auto* p = q.get(); p < q.get() + q.size; p++) *p = normal();
   for (int j = lo; j < hi; j++) {
-    for (int i = 0; i < d; i++) k[at(j, i)] = element<E>(normal());
-    for (int i = 0; i < dv; i++) v[size_t(j) * size_t(dv) + size_t(i)] = element<E>(normal());
+    for (int i = 0; i < d; i++) k(j, i) = element<E>(normal());
+    for (int i = 0; i < dv; i++) v(j, i) = element<E>(normal());
   }
   Attention a{};
-  a.q = q.get(), a.q_stride = qs, a.k = k.get(), a.v = v.get(), a.kv = sizeof(E) == 2 ? Dtype::f16 : Dtype::f32;
+  a.q = q.get(), a.q_stride = qs, a.k = &kv[0], a.v = &kv[size_t(d) * 16], a.tile_bytes = tile * sizeof(E), a.kv = sizeof(E) == 2 ? Dtype::f16 : Dtype::f32;
   a.heads = heads, a.d = d, a.dv = dv, a.lo = lo, a.hi = hi, a.scale = 1 / std::sqrt(float(d)), a.softcap = softcap;
   a.out = want.get(), a.out_stride = os, a.scratch = scratch.get();
   ref().attention(a);
@@ -466,7 +551,7 @@ void check_attention(int d, int dv, int heads, int lo, int hi, float softcap) {
     double most = -1e30, total = 0;
     for (int j = lo; j < hi; j++) {
       double s = 0;
-      for (int i = 0; i < d; i++) s += double(q[size_t(h) * qs + size_t(i)]) * value(k[at(j, i)]);
+      for (int i = 0; i < d; i++) s += double(q[size_t(h) * qs + size_t(i)]) * value(k(j, i));
       s *= double(a.scale);
       if (softcap > 0) s = softcap * std::tanh(s / softcap);
       scores[size_t(j)] = s;
@@ -475,7 +560,7 @@ void check_attention(int d, int dv, int heads, int lo, int hi, float softcap) {
     for (int j = lo; j < hi; j++) total += std::exp(scores[size_t(j)] - most);
     for (int i = 0; i < dv; i++) {
       double o = 0;
-      for (int j = lo; j < hi; j++) o += std::exp(scores[size_t(j)] - most) / total * value(v[size_t(j) * size_t(dv) + size_t(i)]);
+      for (int j = lo; j < hi; j++) o += std::exp(scores[size_t(j)] - most) / total * value(v(j, i));
       worst = std::max(worst, std::fabs(o - double(want[size_t(h) * os + size_t(i)])));
     }
   }

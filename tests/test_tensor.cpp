@@ -7,11 +7,13 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cpu/x16.h"
 #include "kernels/kernels.h"
 #include "src/base/error.h"
 #include "src/nn/decoder.h"
 #include "src/tensor/cpu_backend.h"
 #include "src/tensor/ops.h"
+#include "tests/alloc_count.h"
 
 using namespace tealight;
 
@@ -214,6 +216,113 @@ TEST_CASE("tensor: a view keeps what it looks into alive") {
   CHECK(row.to_vector() == Floats(32, 0.0f));
   row = Tensor();
   CHECK(watch.expired());
+}
+
+namespace {
+
+// Random rows of a quantized type, plain and interleaved, as weights of both kinds.
+struct BothWays {
+  std::vector<uint8_t> plain;
+  std::unique_ptr<uint8_t, void (*)(void*)> x16{nullptr, std::free};
+  BothWays(Dtype t, int64_t rows, int64_t K) : plain(size_t(rows) * row_bytes(t, size_t(K))) {
+    uint32_t random = 1;
+    for (uint8_t& b : plain) b = uint8_t((random = random * 1664525 + 1013904223) >> 26);   // below 64: all scales are finite
+    const size_t row = row_bytes(t, size_t(K)), group = 16 * x16_row_bytes(t, size_t(K));
+    x16.reset(static_cast<uint8_t*>(std::aligned_alloc(64, size_t((rows + 15) / 16) * group)));
+    for (int64_t r = 0; r < rows; r += 16)
+      kernels::interleave_x16(t, plain.data() + size_t(r) * row, int(std::min<int64_t>(16, rows - r)), int(K), x16.get() + size_t(r / 16) * group);
+  }
+  Tensor tensor(Backend& d, const Shape& s, Dtype t, bool interleaved) const {
+    return Tensor::view(d, interleaved ? x16.get() : plain.data(), s, t, nullptr, interleaved);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("tensor: interleaved weights are read and multiply as plain ones, with either kind of activations") {
+  for (kernels::Isa isa : {kernels::Isa::ref, kernels::Isa::avx2, kernels::Isa::avx512})
+    for (int type = 0; type < kDtypes; type++) {
+      const Dtype t = Dtype(type);
+      if (!has_x16(t) || !kernels::isa_supported(isa)) continue;
+      CAPTURE(name(t));
+      const int64_t K = info(t).block == 32 ? 3 * 32 : 9 * 256, rows = 37;   // K: half a chunk at the end; more than one piece
+      const BothWays w(t, rows, K);
+      for (bool int8 : {true, false})
+        for (int threads : {1, 2}) {
+          CpuBackend device(kernels::table(isa), threads, int8);
+          const Tensor plain = w.tensor(device, {rows, K}, t, false), x16 = w.tensor(device, {rows, K}, t, true);
+          CHECK(x16.interleaved());
+          CHECK(x16.bytes() == 48 * x16_row_bytes(t, size_t(K)));
+          const Floats want = plain.to_vector();
+          CHECK(x16.to_vector() == want);
+          CHECK(x16.contiguous().to_vector() == want);
+          CHECK(x16.slice(0, 16, 37).to_vector() == plain.slice(0, 16, 37).to_vector());
+          CHECK(x16.slice(0, 16, 32).to_vector() == plain.slice(0, 16, 32).to_vector());
+          const std::vector<int32_t> ids = {36, 0, 15, 16, 0};
+          CHECK(embed(x16, ids, 2).to_vector() == embed(plain, ids, 2).to_vector());
+          CHECK(add(x16, plain).to_vector() == add(plain, plain).to_vector());
+          for (int64_t n : {1, 5}) {
+            Floats xs(size_t(n * K));
+            for (size_t i = 0; i < xs.size(); i++) xs[i] = std::sin(float(i));
+            const Tensor x = Tensor::from(device, xs, {n, K}), part = x16.slice(0, 16, 37), same = plain.slice(0, 16, 37);
+            const LinearSpec a[2] = {{&x16, nullptr}, {&part, nullptr}}, b[2] = {{&plain, nullptr}, {&same, nullptr}};
+            Tensor ya[2], yb[2];
+            linear_group(x, nullptr, a, ya);
+            linear_group(x, nullptr, b, yb);
+            for (int i = 0; i < 2; i++) CHECK(ya[i].to_vector() == yb[i].to_vector());
+          }
+        }
+    }
+}
+
+TEST_CASE("tensor: views of interleaved weights lie between their groups") {
+  Cpu c;
+  const BothWays w(Dtype::q4_0, 4 * 32, 64);
+  const Tensor t = w.tensor(c.device, {37, 64}, Dtype::q4_0, true), stack = w.tensor(c.device, {4, 32, 64}, Dtype::q4_0, true);
+  const Tensor plain = w.tensor(c.device, {4, 32, 64}, Dtype::q4_0, false);
+  CHECK(stack.to_vector() == plain.to_vector());
+  CHECK(stack.select(0, 3).to_vector() == plain.select(0, 3).to_vector());
+  CHECK(stack.slice(0, 1, 3).select(0, 1).to_vector() == plain.select(0, 2).to_vector());
+  CHECK(stack.slice(1, 16, 32).select(0, 2).to_vector() == plain.slice(1, 16, 32).select(0, 2).to_vector());
+  CHECK(stack.bytes() == plain.bytes());
+  const auto refused = [](auto f, std::string_view why) {
+    try {
+      f();
+    } catch (const Error& e) {
+      CHECK(e.code == Code::shape);
+      CHECK_MESSAGE(e.message.find(why) != std::string::npos, e.message);
+      return;
+    }
+    FAIL("accepted");
+  };
+  refused([&] { (void)t.slice(0, 8, 37); }, "rows 8..37 of [37, 64], which is interleaved");
+  refused([&] { (void)t.slice(0, 0, 20); }, "groups of 16");
+  refused([&] { (void)stack.slice(1, 0, 8); }, "groups of 16");
+  refused([&] { (void)t.slice(1, 0, 32); }, "last dimension");
+  refused([&] { (void)t.select(0, 0); }, "a row of [37, 64]");
+  refused([&] { (void)stack.select(1, 0); }, "a row of [4, 32, 64]");
+  refused([&] { (void)t.transpose(0, 1); }, "transpose");
+  refused([&] { (void)t.reshape({37 * 64}); }, "reshape");
+  refused([&] { (void)t.expand({2, 37, 64}); }, "interleaved");
+  const auto view = [&](const void* p, const Shape& s, Dtype type) { return [&c, p, s, type] { (void)Tensor::view(c.device, p, s, type, nullptr, true); }; };
+  refused(view(w.x16.get(), {16, 64}, Dtype::f16), "F16");
+  refused(view(w.x16.get(), {16, 48}, Dtype::q4_0), "whole blocks");
+  refused(view(w.x16.get(), {16, 0}, Dtype::q4_0), "whole blocks");
+  refused(view(w.x16.get(), {1024}, Dtype::q4_0), "[1024]");
+  refused(view(w.x16.get(), {2, 8, 64}, Dtype::q4_0), "multiples of 16");
+  refused(view(w.x16.get() + 32, {16, 64}, Dtype::q4_0), "64 bytes");
+}
+
+TEST_CASE("tensor: a row of an interleaved table is embedded without taking memory") {
+  Cpu c;
+  const BothWays w(Dtype::q6_k, 20, 2304);
+  const Tensor table = w.tensor(c.device, {20, 2304}, Dtype::q6_k, true);
+  const int32_t ids[1] = {17};
+  embed(table, ids, 1);
+  const uint64_t before = g_allocated_bytes, blocks = c.device.blocks_made();
+  for (int i = 0; i < 10; i++) embed(table, ids, 1);
+  CHECK(g_allocated_bytes == before);
+  CHECK(c.device.blocks_made() == blocks);
 }
 
 TEST_CASE("tensor: a mixture of experts in every quantized type gives the same bits on every instruction set and batch") {

@@ -17,6 +17,10 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
+  // Makes the workers now rather than at the first job.
+  void start_now() {
+    if (threads_ > 1 && !workers_) start();
+  }
   // Runs f(thread) for thread = 0 .. threads() - 1, 0 on the caller, and returns when all have ended. f must not throw.
   // One job at a time; f must not call run.
   template <class F>

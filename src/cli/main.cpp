@@ -13,7 +13,17 @@ namespace tealight::cli {
 namespace {
 
 constexpr const Command* kCommands[] = {
-    &run_command, &chat_command, &stdio_command, &lambda_command, &inspect_command, &tokenize_command, &template_command, &logits_command, &bench_command,
+    &run_command,
+    &chat_command,
+    &stdio_command,
+    &serve_command,
+    &lambda_command,
+    &pack_command,
+    &inspect_command,
+    &tokenize_command,
+    &template_command,
+    &logits_command,
+    &bench_command,
 };
 
 constexpr int kDone = 0, kFailed = 1, kUsage = 2;

@@ -1,12 +1,17 @@
 #include "src/cli/model_options.h"
 
 #include "src/base/error.h"
+#include "src/base/mapping.h"
+#include "src/pack/pack_file.h"
 
 namespace tealight::cli {
 
 std::string model_path(const Args& args, const CommandInfo& command, size_t& next) {
   if (auto path = args.text("model")) return std::string(*path);
-  if (next >= args.positional().size()) fail(Code::usage, command.name, ": no MODEL given; it is the first argument, or --model");
+  const bool word = next < args.positional().size();
+  // A text is seldom the name of a file: where a model is there anyway, the first argument need not be one.
+  if (std::string own = default_model(); !own.empty() && !(word && file_exists(std::string(args.positional()[next])))) return own;
+  if (!word) fail(Code::usage, command.name, ": no MODEL given; it is the first argument, or --model");
   return std::string(args.positional()[next++]);
 }
 

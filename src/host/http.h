@@ -46,6 +46,7 @@ class HttpParser {
   std::string_view header(std::string_view name) const;
   bool has_header(std::string_view name) const;
   bool keep_alive() const;             // the connection can carry another message after this one
+  bool http_1_0() const { return minor_0_; }
   bool expects_continue() const;       // a request that waits for "100 Continue"
   const std::string& body() const { return body_; }
   std::string take_body() { return std::move(body_); }

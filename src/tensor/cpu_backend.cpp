@@ -1,5 +1,7 @@
 #include "src/tensor/cpu_backend.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -7,6 +9,7 @@
 #include <cstring>
 #include <new>
 
+#include "kernels/cpu/x16.h"
 #include "src/base/checked.h"
 #include "src/base/error.h"
 
@@ -122,6 +125,22 @@ void CpuBackend::split(int64_t n, int64_t work, const F& f) {
 void CpuBackend::upload(const void* host, void* device, size_t bytes) { std::memcpy(device, host, bytes); }
 void CpuBackend::download(const void* device, void* host, size_t bytes) { std::memcpy(host, device, bytes); }
 
+bool CpuBackend::map_private(void* device, int fd, uint64_t offset, size_t bytes) {
+  return fd >= 0 && mmap(device, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, off_t(offset)) != MAP_FAILED;
+}
+
+void CpuBackend::read_row(const Tensor& w, int64_t row, float* out) const {
+  constexpr int kPiece = 2048;                             // values: whole chunks of every type
+  alignas(64) std::byte plain[kPiece * 2];                 // no type has more bytes
+  const int K = int(w.dim(1));
+  const char* group = w.data<char>() + size_t(row / 16 * 16) * x16_row_bytes(w.dtype(), size_t(K));
+  for (int k = 0; k < K; k += kPiece) {
+    const int n = std::min(kPiece, K - k);
+    kernels::extract_x16(w.dtype(), group + 16 * x16_row_bytes(w.dtype(), size_t(k)), int(row % 16), n, plain);
+    kernels_.widen[int(w.dtype())](plain, out + k, size_t(n));
+  }
+}
+
 void CpuBackend::copy(const Tensor& in, const Tensor& out) {
   if (in.is_contiguous() && out.is_contiguous() && in.dtype() == Dtype::f32) {
     std::memcpy(out.data(), in.data(), size_t(in.elements()) * sizeof(float));
@@ -147,6 +166,10 @@ void CpuBackend::copy(const Tensor& in, const Tensor& out) {
   }
   auto widen = kernels_.widen[int(in.dtype())];
   if (!widen) fail(Code::unsupported, "copy: values of type ", tealight::name(in.dtype()), " cannot be read");
+  if (in.interleaved() && in.rank() == 2) {
+    for (int64_t i = 0; i < in.dim(0); i++) read_row(in, i, out.select(0, i).data());
+    return;
+  }
   if (is_quantized(in.dtype())) {   // views of quantized tensors keep whole, contiguous rows
     if (in.rank() == 1) return widen(in.data<void>(), out.data(), size_t(in.dim(0)));
     for (int64_t i = 0; i < in.dim(0); i++) copy(in.select(0, i), out.select(0, i));
@@ -274,7 +297,8 @@ void CpuBackend::embed(const Tensor& table, std::span<const int32_t> ids, float 
   const int64_t d = table.dim(1);
   for (size_t i = 0; i < ids.size(); i++) {
     float* row = out.data() + int64_t(i) * d;
-    copy(table.select(0, ids[i]), out.select(0, int64_t(i)));
+    if (table.interleaved()) read_row(table, ids[i], row);
+    else copy(table.select(0, ids[i]), out.select(0, int64_t(i)));
     if (s != 1) kernels_.scale(row, s, row, size_t(d));
   }
 }
@@ -323,7 +347,7 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
 
   auto share = [&](int thread, int threads) {
     std::byte* mine = all_scratch + size_t(thread) * per_thread;
-    float* transposed = reinterpret_cast<float*>(mine + kernel_bytes);
+    std::byte* laid_out = mine + kernel_bytes;             // 16 rows of K values
     int64_t begin = units * thread / threads, end = units * (thread + 1) / threads, first = 0;
     for (size_t i = 0; i < ws.size() && first < end; i++) {
       const Tensor& w = *ws[i].w;
@@ -335,11 +359,21 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
       const size_t ldy = size_t(ys[i].stride(0));
       const Family f = input_family(w.dtype(), int8_activations_);
       if (f != Family::floating) {
-        kernels_.matmul_int[int(w.dtype())](w.data<void>(), K, act[f == Family::block256].data<void>(), T, y, ldy, r0, r1, mine);
+        const auto f_int = w.interleaved() ? kernels_.matmul_x16 : kernels_.matmul_int;
+        f_int[int(w.dtype())](w.data<void>(), K, act[f == Family::block256].data<void>(), T, y, ldy, r0, r1, mine);
+      } else if (w.interleaved()) {   // 16 rows at a time are laid out as plain ones
+        const size_t group = 16 * x16_row_bytes(w.dtype(), size_t(K)), stride = row_bytes(w.dtype(), size_t(K));
+        for (int r = r0; r < r1; r += 16) {
+          const int m = std::min(16, r1 - r);
+          for (int j = 0; j < m; j++)
+            kernels::extract_x16(w.dtype(), w.data<char>() + size_t(r / 16) * group, j, K, laid_out + size_t(j) * stride);
+          kernels_.matmul_float[int(w.dtype())](laid_out, stride, K, h.data(), size_t(K), T, y + r, ldy, 0, m, mine);
+        }
       } else if (w.stride(1) == 1 || K == 1) {
         const size_t stride = is_quantized(w.dtype()) ? row_bytes(w.dtype(), size_t(K)) : size_t(w.stride(0) * info(w.dtype()).bytes);
         kernels_.matmul_float[int(w.dtype())](w.data<void>(), stride, K, h.data(), size_t(K), T, y, ldy, r0, r1, mine);
       } else {   // a transposed view: 16 columns at a time are laid out as rows
+        auto* transposed = reinterpret_cast<float*>(laid_out);
         for (int r = r0; r < r1; r += 16) {
           const int m = std::min(16, r1 - r);
           for (int k = 0; k < K; k++)
@@ -398,10 +432,11 @@ namespace {
 // Writes one key and one value of every K/V head at a position of the cache.
 void store_kv(const kernels::Table& kernels, const KvLayer& kv, const float* k, int64_t k_stride, const float* v, int64_t v_stride,
               int position) {
-  const size_t tiles = size_t(kv.capacity) / 16, lane = size_t(position) % 16;
+  const size_t element = size_t(info(kv.dtype).bytes), lane = size_t(position) % 16;
+  const size_t tile_at = size_t(position) / 16 * kv.tile_bytes / element;
   for (int h = 0; h < kv.kv_heads; h++, k += k_stride, v += v_stride) {
-    const size_t tile = (size_t(h) * tiles + size_t(position) / 16) * size_t(kv.d) * 16 + lane;
-    const size_t row = (size_t(h) * size_t(kv.capacity) + size_t(position)) * size_t(kv.dv);
+    const size_t tile = tile_at + size_t(h) * size_t(kv.d) * 16 + lane;
+    const size_t row = tile_at + (size_t(h) * 16 + lane) * size_t(kv.dv);
     if (kv.dtype == Dtype::f32) {
       float* to = static_cast<float*>(kv.k) + tile;
       for (int i = 0; i < kv.d; i++) to[i * 16] = k[i];
@@ -444,8 +479,9 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
       kernels::Attention a;
       a.q = q.data() + t * q.stride(0) + h0 * q.stride(1);
       a.q_stride = size_t(q.stride(1));
-      a.k = static_cast<char*>(kv.k) + size_t(g) * size_t(kv.capacity) * size_t(kv.d) * element;
-      a.v = static_cast<char*>(kv.v) + size_t(g) * size_t(kv.capacity) * size_t(kv.dv) * element;
+      a.k = static_cast<char*>(kv.k) + size_t(g) * 16 * size_t(kv.d) * element;
+      a.v = static_cast<char*>(kv.v) + size_t(g) * 16 * size_t(kv.dv) * element;
+      a.tile_bytes = kv.tile_bytes;
       a.kv = kv.dtype;
       a.heads = end - h0;
       a.d = s.d;

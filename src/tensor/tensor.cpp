@@ -37,13 +37,14 @@ void shape_error(std::string_view op, std::string_view what, const Shape& a, con
 }
 
 Tensor::Tensor(const Tensor& o) noexcept
-    : node(o.node), storage_(o.storage_), offset_bytes_(o.offset_bytes_), shape_(o.shape_), strides_(o.strides_), dtype_(o.dtype_) {
+    : node(o.node), storage_(o.storage_), offset_bytes_(o.offset_bytes_), shape_(o.shape_), strides_(o.strides_), dtype_(o.dtype_),
+      interleaved_(o.interleaved_) {
   if (storage_) storage_->count.fetch_add(1, std::memory_order_relaxed);
 }
 
 Tensor::Tensor(Tensor&& o) noexcept
     : node(o.node), storage_(std::exchange(o.storage_, nullptr)), offset_bytes_(o.offset_bytes_), shape_(o.shape_),
-      strides_(o.strides_), dtype_(o.dtype_) {}
+      strides_(o.strides_), dtype_(o.dtype_), interleaved_(o.interleaved_) {}
 
 Tensor& Tensor::operator=(Tensor o) noexcept {
   std::swap(storage_, o.storage_);
@@ -52,6 +53,7 @@ Tensor& Tensor::operator=(Tensor o) noexcept {
   shape_ = o.shape_;
   strides_ = o.strides_;
   dtype_ = o.dtype_;
+  interleaved_ = o.interleaved_;
   return *this;
 }
 
@@ -97,7 +99,15 @@ Tensor Tensor::from(Backend& device, std::span<const float> values, const Shape&
   return t;
 }
 
-Tensor Tensor::view(Backend& device, const void* data, const Shape& shape, Dtype dtype, std::shared_ptr<const void> keep) {
+Tensor Tensor::view(Backend& device, const void* data, const Shape& shape, Dtype dtype, std::shared_ptr<const void> keep,
+                    bool interleaved) {
+  if (interleaved) {
+    if (!has_x16(dtype)) fail(Code::shape, "view: values of type ", name(dtype), " cannot be interleaved");
+    const bool stack = shape.rank == 3 && shape[1] % 16 == 0;
+    if ((shape.rank != 2 && !stack) || shape[-1] == 0 || shape[-1] % info(dtype).block)
+      fail(Code::shape, "view: ", shape.str(), " cannot be interleaved: rows of whole blocks, in a stack multiples of 16 of them");
+    if (reinterpret_cast<uintptr_t>(data) % 64) fail(Code::shape, "view: interleaved data is not aligned to 64 bytes");
+  }
   Tensor t;
   t.dtype_ = dtype;
   t.shape_ = shape;
@@ -105,14 +115,22 @@ Tensor Tensor::view(Backend& device, const void* data, const Shape& shape, Dtype
   auto* s = new Storage;
   s->device = &device;
   s->data = const_cast<void*>(data);
-  s->bytes = row_bytes(dtype, size_t(shape.elements()));
+  t.interleaved_ = interleaved;
+  s->bytes = t.bytes();
   s->keep = std::move(keep);
   if (!s->keep) s->keep = std::shared_ptr<const void>(data, [](const void*) {});   // marks a view
   t.storage_ = s;
   return t;
 }
 
+size_t Tensor::bytes() const {
+  if (!interleaved_) return row_bytes(dtype_, size_t(elements()));
+  const size_t rows = size_t(shape_.rank == 3 ? shape_[0] * shape_[1] : shape_[0]);
+  return (rows + 15) / 16 * 16 * x16_row_bytes(dtype_, size_t(shape_[-1]));
+}
+
 bool Tensor::is_contiguous() const {
+  if (interleaved_) return false;
   int64_t n = 1;
   for (int i = shape_.rank - 1; i >= 0; i--) {
     if (shape_[i] != 1 && stride(i) != n) return false;
@@ -128,12 +146,23 @@ Tensor Tensor::slice(int dim, int64_t begin, int64_t end) const {
     fail(Code::shape, "slice: the last dimension of a quantized tensor cannot be cut");
   Tensor t = *this;
   t.shape_[dim] = end - begin;
+  if (interleaved_) {
+    if (dim == shape_.rank - 1) return t;            // all of it
+    if (dim == shape_.rank - 2 && (begin % 16 || (end % 16 && end != shape_[dim])))
+      fail(Code::shape, "slice: rows ", begin, "..", end, " of ", shape_.str(), ", which is interleaved, do not lie between groups of 16");
+    const int64_t rows = dim == shape_.rank - 2 ? begin : begin * (stride(0) / stride(1));
+    t.offset_bytes_ += rows * int64_t(x16_row_bytes(dtype_, size_t(shape_[-1])));
+    return t;
+  }
   const int64_t elements = begin * stride(dim);
   t.offset_bytes_ += elements / info(dtype_).block * info(dtype_).bytes;
   return t;
 }
 
 Tensor Tensor::select(int dim, int64_t index) const {
+  check_dim("select", dim, shape_);
+  if (interleaved_ && (dim != 0 || shape_.rank != 3))
+    fail(Code::shape, "select: a row of ", shape_.str(), ", which is interleaved, is no view");
   Tensor t = slice(dim, index, index + 1);
   for (int i = dim; i + 1 < t.shape_.rank; i++) {
     t.shape_[i] = t.shape_[i + 1];
@@ -154,6 +183,7 @@ Tensor Tensor::transpose(int a, int b) const {
 }
 
 Tensor Tensor::expand(const Shape& shape) const {
+  if (interleaved_ && !(shape == shape_)) shape_error("expand", "an interleaved tensor", shape_, shape);
   Tensor t = *this;
   t.shape_ = shape;
   const int lead = shape.rank - shape_.rank;

@@ -43,6 +43,8 @@ struct Storage {
 
 // Copying a Tensor shares its storage. An undefined tensor (default-constructed) has no storage and rank 0.
 // Quantized tensors have whole blocks along the last dimension: views may cut the other dimensions only.
+// Interleaved ones lie in groups of 16 rows (kernels/cpu/x16.h): [rows, K], or a stack [n, rows, K] with rows a multiple of 16.
+// Views cut them between groups only, and nothing but their rows' values can be read (copy, embed) or multiplied (linear).
 class Tensor {
  public:
   Tensor() = default;
@@ -57,7 +59,9 @@ class Tensor {
   // f32 values, copied.
   static Tensor from(Backend& device, std::span<const float> values, const Shape& shape);
   // A view of memory that `keep` holds alive (mapped weights): never written. The device must be able to read host memory.
-  static Tensor view(Backend& device, const void* data, const Shape& shape, Dtype dtype, std::shared_ptr<const void> keep);
+  // interleaved: the data lies in the x16 layout, 64-byte aligned. Errors: Code::shape where type or shape do not allow that.
+  static Tensor view(Backend& device, const void* data, const Shape& shape, Dtype dtype, std::shared_ptr<const void> keep,
+                     bool interleaved = false);
 
   explicit operator bool() const { return storage_ != nullptr; }
   Dtype dtype() const { return dtype_; }
@@ -66,7 +70,9 @@ class Tensor {
   int64_t dim(int i) const { return shape_[i]; }
   int64_t stride(int i) const { return strides_[size_t(i < 0 ? i + shape_.rank : i)]; }   // in elements
   int64_t elements() const { return shape_.elements(); }
-  bool is_contiguous() const;
+  bool is_contiguous() const;                              // row-major and not interleaved
+  bool interleaved() const { return interleaved_; }
+  size_t bytes() const;                                    // that its elements take, whole groups where it is interleaved
   Backend& device() const { return *storage_->device; }
 
   // Address of the first element, as the device sees it.
@@ -94,6 +100,7 @@ class Tensor {
   Shape shape_;
   std::array<int64_t, kMaxRank> strides_{};
   Dtype dtype_ = Dtype::f32;
+  bool interleaved_ = false;
 };
 
 // "linear: x [2, 3] and w [4, 5] do not fit": for the operator's own checks.

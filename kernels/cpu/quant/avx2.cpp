@@ -7,11 +7,6 @@
 namespace tealight::kernels {
 namespace {
 
-struct Panel;
-template <class S>
-void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int t0, int t1, int T, float* y, size_t ldy, int rows,
-                  bool first);
-
 inline __m256i dot_add(__m256i acc, __m256i u, __m256i s) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1)));
 }
@@ -20,7 +15,10 @@ inline __m256i madd_add(__m256i acc, __m256i a, __m256i b) { return _mm256_add_e
 }  // namespace
 }  // namespace tealight::kernels
 
-#include "kernels/cpu/quant/quant.h"
+#include "kernels/cpu/quant/lanes_avx2.h"
+#include "kernels/cpu/quant/plain_avx.h"
+#include "kernels/cpu/quant/tiles.h"
+#include "kernels/cpu/quant/x16.h"
 
 namespace tealight::kernels {
 namespace {
@@ -116,31 +114,69 @@ template <class Type, int T>
 }
 
 template <class Type>
-void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int t0, int t1, int T, float* y, size_t ldy, int rows,
-                  bool first) {
-  float tmp[kTile * 16];
-  for (int t = t0; t < t1;) {
-    const int n = T - t >= kTile ? kTile : 1;
-    const ActTile a = tile_from<Type>(act, K, t, n, b);
-    float* out = y + size_t(t) * ldy;
-    size_t ld = ldy;
-    if (rows < 16) {
-      for (int i = 0; i < n; i++) memcpy(tmp + i * 16, out + size_t(i) * ldy, first ? 0 : size_t(rows) * 4);
-      out = tmp, ld = 16;
+[[gnu::noinline]] void x16_rows(const uint8_t* group, int blocks, const ActTile& a, float* out) {
+  using L = Lanes256;
+  constexpr int B = Type::kBlock, kTogether = pairs_in_16_bits<Type>(), kSubs = B / Type::kSub, kQuads = Type::kSub / 4;
+  constexpr int kGroup = kTogether < kQuads ? kTogether : kQuads;  // words between two widenings
+  constexpr int kSubsEach = B == 32 ? 1 : 2;                       // their scales lie in pairs
+  __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+  const int8_t* q = a.q;
+  for (int b = 0; b < blocks; b++, q += B) {
+    const X16Block at = x16_block<Type>(group, b);
+    const uint8_t *w[2] = {at.words, at.words + 32}, *f[2] = {at.fields, at.fields + 16};
+    stream_ahead(at.words, 16 * Type::kBytes);
+    // S: sum of sub-scale * (sum of code * q); off, M: of sub-scale, minimum * (sum of q)
+    __m256i S[2] = {}, off[2] = {}, M[2] = {};
+    TL_UNROLL for (int j = 0; j < kSubs; j += kSubsEach) {
+      __m256i scales[2];
+      if constexpr (B == 256) {
+        const __m256i sums = word((Type::kSub == 16 ? a.sum16 : a.sum32) + b * kSubs + j);
+        TL_UNROLL for (int h = 0; h < 2; h++) {
+          scales[h] = Type::template x16_scales<L>(f[h], w[h], j / 2);
+          if constexpr (Type::kOffset != 0) off[h] = madd_add(off[h], scales[h], sums);
+          if constexpr (Type::kMinAt >= 0) M[h] = madd_add(M[h], Type::template x16_mins<L>(f[h], w[h], j / 2), sums);
+        }
+      }
+      TL_UNROLL for (int e = 0; e < kSubsEach; e++) {
+        __m256i k[2];
+        TL_UNROLL for (int h = 0; h < 2; h++) k[h] = B == 32 ? _mm256_set1_epi16(1) : L::twice(scales[h], e);
+        TL_UNROLL for (int g = 0; g < kQuads; g += kGroup) {
+          __m256i s[2];
+          TL_UNROLL for (int i = 0; i < kGroup; i++) {
+            const int quad = (j + e) * kQuads + g + i;
+            const __m256i x = word(q + quad * 4);
+            TL_UNROLL for (int h = 0; h < 2; h++) {
+              const __m256i m = pairs16<Type>(Type::template x16_codes<L>(w[h], quad), x);
+              s[h] = i == 0 ? m : _mm256_add_epi16(s[h], m);
+            }
+          }
+          TL_UNROLL for (int h = 0; h < 2; h++) S[h] = madd_add(S[h], s[h], k[h]);
+        }
+      }
     }
-    if (n == kTile) panel_tile<Type, kTile>(p, blocks, a, out, ld, first);
-    else panel_tile<Type, 1>(p, blocks, a, out, ld, first);
-    if (rows < 16)
-      for (int i = 0; i < n; i++) memcpy(y + size_t(t + i) * ldy, tmp + i * 16, size_t(rows) * 4);
-    t += n;
+    const __m256 dx = _mm256_set1_ps(a.dx[b]);
+    TL_UNROLL for (int h = 0; h < 2; h++) {
+      if constexpr (B == 32 && Type::kOffset != 0) off[h] = _mm256_set1_epi32(a.sum[b]);
+      if constexpr (Type::kOffset != 0) S[h] = _mm256_sub_epi32(S[h], _mm256_slli_epi32(off[h], __builtin_ctz(Type::kOffset)));
+      acc[h] = _mm256_fmadd_ps(_mm256_mul_ps(L::half(f[h], 0), dx), _mm256_cvtepi32_ps(S[h]), acc[h]);
+      if constexpr (Type::kMinAt >= 0) {
+        const __m256 least = L::half(f[h], 1);
+        if constexpr (B == 32) acc[h] = _mm256_fmadd_ps(least, _mm256_set1_ps(a.s[b]), acc[h]);
+        else acc[h] = _mm256_fnmadd_ps(_mm256_mul_ps(least, dx), _mm256_cvtepi32_ps(M[h]), acc[h]);
+      }
+    }
   }
+  _mm256_storeu_ps(out, acc[0]);
+  _mm256_storeu_ps(out + 8, acc[1]);
 }
 
 }  // namespace
 
 void quant_avx2(Table& t) {
   t.quantize = quantize;
-#define TL_ROW(Type, name) t.matmul_int[int(Dtype::name)] = matmul_int<Type>;
+#define TL_ROW(Type, name) \
+  t.matmul_int[int(Dtype::name)] = matmul_int<Type>; \
+  t.matmul_x16[int(Dtype::name)] = matmul_x16<Type, Lanes256>;
   TL_INTEGER_TYPES(TL_ROW)
 }
 

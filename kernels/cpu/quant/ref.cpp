@@ -7,6 +7,7 @@
 //                and where it has dmin, M = sum of min * (sum q)     acc = fma(-(dmin * dx), float(M), acc)
 // float() rounds to nearest even.
 #include "kernels/cpu/types/types.h"
+#include "kernels/cpu/x16.h"
 
 namespace tealight::kernels {
 namespace {
@@ -35,14 +36,26 @@ void round32(const float* x, float id, int8_t* q, int32_t* sums) {
 namespace tealight::kernels {
 namespace {
 
+// Block b of row r where it lies, or from a group of x16 put together in `made`.
 template <class Type>
-void matmul_int(const void* w, int K, const void* act, int T, float* y, size_t ldy, int r0, int r1, void*) {
+const uint8_t* block_of(const void* w, int K, bool x16, int r, int b, uint8_t* made) {
+  constexpr int kEach = Type::kBlock == 32 ? 2 : 1;  // blocks of a chunk
+  const auto* p = static_cast<const uint8_t*>(w);
+  if (!x16) return p + size_t(r) * row_bytes(Type::kDtype, size_t(K)) + size_t(b) * Type::kBytes;
+  p += size_t(r / 16 * 16) * x16_row_bytes(Type::kDtype, size_t(K)) + size_t(b / kEach) * x16_chunk_bytes(Type::kDtype);
+  extract_x16(Type::kDtype, p, r % 16, Type::kBlock * kEach, made);
+  return made + b % kEach * Type::kBytes;
+}
+
+template <class Type>
+void rows(const void* w, int K, bool x16, const void* act, int T, float* y, size_t ldy, int r0, int r1) {
   constexpr int B = Type::kBlock, kSubs = B / Type::kSub;
   constexpr Family family = B == 32 ? Family::block32 : Family::block256;
   const int blocks = K / B;
   for (int r = r0; r < r1; r++) {
-    const uint8_t* block = static_cast<const uint8_t*>(w) + size_t(r) * size_t(blocks) * Type::kBytes;
-    for (int b = 0; b < blocks; b++, block += Type::kBytes) {
+    for (int b = 0; b < blocks; b++) {
+      uint8_t made[2 * Type::kBytes];
+      const uint8_t* block = block_of<Type>(w, K, x16, r, b, made);
       int8_t code[B];
       int16_t scale[kSubs], least[kSubs];
       Type::codes(block, code);
@@ -74,11 +87,18 @@ void matmul_int(const void* w, int K, const void* act, int T, float* y, size_t l
   }
 }
 
+template <class Type, bool x16>
+void matmul_int(const void* w, int K, const void* act, int T, float* y, size_t ldy, int r0, int r1, void*) {
+  rows<Type>(w, K, x16, act, T, y, ldy, r0, r1);
+}
+
 }  // namespace
 
 void quant_ref(Table& t) {
   t.quantize = quantize;
-#define TL_ROW(Type, name) t.matmul_int[int(Dtype::name)] = matmul_int<Type>;
+#define TL_ROW(Type, name) \
+  t.matmul_int[int(Dtype::name)] = matmul_int<Type, false>; \
+  t.matmul_x16[int(Dtype::name)] = matmul_int<Type, true>;
   TL_INTEGER_TYPES(TL_ROW)
 }
 

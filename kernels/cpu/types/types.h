@@ -8,12 +8,16 @@
 //   kOffset                                weight = code - kOffset
 //   codes(block, w)                        the codes in rising k, portable
 //   scales(block, sc, mn)                  256 family: kBlock / kSub sub-scales (signed) and minima
-// and for AVX2 and above
+// for 16 rows in the x16 layout (kernels/cpu/x16.h), whose words and fields a set's `Lanes` reads, lane r from row r:
+//   kFields                                16-bit fields of a block; the first is d, the second m or dmin where kMinAt >= 0
+//   x16_codes<Lanes>(w, i)                 codes of k = 4 i .. 4 i + 3 in the four bytes of each lane; w: the block's words
+//   x16_scales<Lanes>(f, w, p)             256 family: sub-scales 2 p and 2 p + 1 in the halves of each lane; f: its fields
+//   x16_mins<Lanes>(f, w, p)               the same of the minima, where kMinAt >= 0
+// and for AVX2 and above, or NEON
 //   codes32(block, j)                      the codes of k = 32 j .. 32 j + 31
-//   scales16(block, sc, mn)                256 family: the same as scales(), in 16-bit lanes (8 fill the low half)
+//   scales16(block, sc, mn)                256 family, not for NEON: scales() in 16-bit lanes (8 fill the low half)
 #pragma once
 #include "kernels/cpu/base.h"
-
 
 #include "kernels/cpu/types/iq4_nl.h"
 #include "kernels/cpu/types/iq4_xs.h"

@@ -44,12 +44,6 @@ bool parse_address(std::string_view text, ApiAddress& out) {
   return ::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1;
 }
 
-int64_t monotonic_us() {
-  timespec t{};
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return int64_t(t.tv_sec) * 1000000 + t.tv_nsec / 1000;
-}
-
 bool Connection::fail_call(std::string_view what, int error) {
   error_ = error ? cat(what, ": ", ::strerror(error)) : std::string(what);
   close();

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "src/base/clock.h"
 #include "src/host/http.h"
 
 namespace tealight::lambda {
@@ -19,7 +20,6 @@ struct ApiAddress {
 // "127.0.0.1:9001", "[::1]:9001" or "localhost:9001"; names need a resolver, which a static binary in an empty root has not.
 bool parse_address(std::string_view text, ApiAddress& out);
 
-int64_t monotonic_us();
 
 class Connection {
  public:

@@ -1,0 +1,38 @@
+// The 16 rows of a group in one register; see lanes_avx2.h. Include after vec/avx512.h.
+#pragma once
+#include "kernels/cpu/base.h"
+
+namespace tealight::kernels {
+namespace {
+
+struct Lanes512 {
+  using V = __m512i;
+  using F = __m512;
+  static constexpr int kParts = 1;
+
+  static V word(const uint8_t* w, int i) { return _mm512_loadu_si512(w + i * 64); }
+  static V field(const uint8_t* f, int i) { return _mm512_cvtepu16_epi32(load256(f + i * 32)); }
+  static F half(const uint8_t* f, int i) { return _mm512_cvtph_ps(load256(f + i * 32)); }
+  static V set(int32_t v) { return _mm512_set1_epi32(v); }
+  static V bit_and(V a, V b) { return _mm512_and_si512(a, b); }
+  static V bit_or(V a, V b) { return _mm512_or_si512(a, b); }
+  static V right(V v, int n) { return _mm512_srli_epi32(v, unsigned(n)); }
+  static V left(V v, int n) { return _mm512_slli_epi32(v, unsigned(n)); }
+  static V min8(V a, V b) { return _mm512_min_epu8(a, b); }
+  static V sub16(V v, int n) { return _mm512_sub_epi16(v, set(n | n << 16)); }
+  static V look_up(const int8_t* book, V index) { return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load128(book)), index); }
+  static V spread(V v, int b) { return _mm512_shuffle_epi8(v, each(b * 0x01010101)); }
+  static V pair(V v, int b) { return _mm512_shuffle_epi8(v, each(b | (b + 1) << 16, int32_t(0x80008000))); }
+  static V pair_signed(V v, int b) { return _mm512_srai_epi16(_mm512_shuffle_epi8(v, each(b << 8 | (b + 1) << 24)), 8); }
+  static void store(void* to, V v) { _mm512_storeu_si512(to, v); }
+  static void store(float* to, F v) { _mm512_storeu_ps(to, v); }
+
+ private:
+  static V each(int32_t bytes, int32_t zero = 0) {
+    const __m128i lane = _mm_add_epi8(_mm_set1_epi32(bytes), _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+    return _mm512_broadcast_i32x4(_mm_or_si128(_mm_set1_epi32(zero), lane));
+  }
+};
+
+}  // namespace
+}  // namespace tealight::kernels

@@ -1,0 +1,81 @@
+// Groups of 16 rows in the x16 layout (kernels/cpu/x16.h) times quantized activations: the bits of the plain rows.
+//   few tokens   words of codes as they lie, times one token after the other: lanes are rows
+//   else         a group is unpacked into a panel and multiplied with tiles of tokens, as plain rows are
+// Include after quant.h and the set's Lanes.
+#pragma once
+#include "kernels/cpu/quant/panel.h"
+
+namespace tealight::kernels {
+namespace {
+
+// 16 rows times one token, each set's own.
+template <class Type>
+void x16_rows(const uint8_t* group, int blocks, const ActTile& a, float* out);
+
+// Block b of a group: its fields, 32 bytes each, and its words, 64 bytes each.
+struct X16Block {
+  const uint8_t *fields, *words;
+};
+template <class Type>
+inline X16Block x16_block(const uint8_t* group, int b) {
+  constexpr int kEach = Type::kBlock == 32 ? 2 : 1, kWords = (Type::kBytes - 2 * Type::kFields) / 4;
+  constexpr int kHead = (kEach * Type::kFields * 32 + 63) / 64 * 64, kChunk = kHead + kEach * kWords * 64;
+  static_assert(kChunk == x16_chunk_bytes(Type::kDtype));
+  const uint8_t* chunk = group + b / kEach * kChunk;
+  const int half = b % kEach;
+  return {chunk + half * Type::kFields * 32, chunk + kHead + half * kWords * 64};
+}
+
+// Asks for `n` bytes at p of a stream: what comes soon into the first cache, what comes later into the second, since the
+// processor's own prefetching ends with a page.
+inline void stream_ahead(const uint8_t* p, int n) {
+  for (int i = 0; i < n; i += 64) {
+    __builtin_prefetch(p + i + 1024, 0, 3);
+    __builtin_prefetch(p + i + 4096, 0, 2);
+  }
+}
+
+// Blocks b0 .. b0 + blocks - 1 of a group as a panel.
+template <class Type, class L>
+[[gnu::noinline]] void fill_x16(const uint8_t* group, int b0, int blocks, const Panel& p) {
+  constexpr int kPairs = Type::kBlock / Type::kSub / 2, kQuads = Type::kBlock / 4;
+  for (int b = 0; b < blocks; b++) {
+    const X16Block at = x16_block<Type>(group, b0 + b);
+    stream_ahead(at.words, 16 * Type::kBytes);
+    for (int h = 0; h < L::kParts; h++) {
+      const uint8_t *w = at.words + h * (64 / L::kParts), *f = at.fields + h * (32 / L::kParts);
+      const int lane = h * (16 / L::kParts);
+      uint8_t* code = p.code + (b * kQuads * 16 + lane) * 4;
+      TL_UNROLL for (int j = 0; j < kQuads; j += 8) TL_UNROLL for (int i = j; i < j + 8; i++)
+        L::store(code + i * 64, Type::template x16_codes<L>(w, i));
+      L::store(p.d + b * 16 + lane, L::half(f, 0));
+      if constexpr (Type::kMinAt >= 0) L::store(p.m + b * 16 + lane, L::half(f, 1));
+      TL_UNROLL for (int i = 0; i < kPairs; i++) {
+        if constexpr (kPairs > 0) L::store(p.sc + ((b * kPairs + i) * 16 + lane) * 2, Type::template x16_scales<L>(f, w, i));
+        if constexpr (kPairs > 0 && Type::kMinAt >= 0) L::store(p.mn + ((b * kPairs + i) * 16 + lane) * 2, Type::template x16_mins<L>(f, w, i));
+      }
+    }
+  }
+}
+
+template <class Type, class L>
+void matmul_x16(const void* w, int K, const void* act, int T, float* y, size_t ldy, int r0, int r1, void* scratch) {
+  constexpr int B = Type::kBlock;
+  const auto* groups = static_cast<const uint8_t*>(w);
+  const size_t row = x16_row_bytes(Type::kDtype, size_t(K));
+  if (T >= kTile)
+    return matmul_panels<Type>(K, act, T, y, ldy, r0, r1, scratch, [&](int r, int b, int n, const Panel& p) {
+      fill_x16<Type, L>(groups + size_t(r) * row, b, n, p);
+    });
+  for (int r = r0; r < r1; r += 16)
+    for (int t = 0; t < T; t++) {
+      const ActTile a = act_tile(B == 32 ? Family::block32 : Family::block256, act, K, t, 1);
+      float *out = y + size_t(t) * ldy + r, tmp[16];
+      const int rows = r1 - r;
+      x16_rows<Type>(groups + size_t(r) * row, K / B, a, rows < 16 ? tmp : out);
+      if (rows < 16) memcpy(out, tmp, size_t(rows) * 4);
+    }
+}
+
+}  // namespace
+}  // namespace tealight::kernels
