@@ -189,8 +189,8 @@ TEST_CASE("lambda: answers") {
   CHECK(error_body("Runtime.X", "") == R"({"errorMessage":"Runtime.X","errorType":"Runtime.X","stackTrace":[]})");
   const Answer bad = http_error(Error(Code::request, "top_p: is 7"));
   CHECK(bad.status == 400);
-  CHECK(bad.body == R"({"error":{"message":"top_p: is 7","type":"invalid_request_error","code":"invalid_request"}})");
-  CHECK(http_status(Code::internal) == 500);
+  CHECK(JsonDoc::parse(bad.body, "answer")["error"]["message"].string("") == "top_p: is 7");
+  CHECK(http_error(Error(Code::internal, "x")).status == 500);
   for (int c = 0; c <= int(Code::internal); c++) {
     const std::string_view type = error_type(Code(c));
     CHECK(type.starts_with("Runtime."));

@@ -79,7 +79,7 @@ std::vector<TokenId> prefix_tokens(Lm& lm, const std::string& path) {
   GenerateRequest request = parse_request(doc.root());
   if (!request.chat) fail(Code::request, path, ": expected {\"messages\": [...]}");
   if (request.template_variables.empty()) request.template_variables = R"({"add_generation_prompt":false})";
-  return Generator(lm).encode(request);
+  return encode_request(lm, request);
 }
 
 void evaluate(Lm& lm, const std::string& path, PackOptions& o) {
@@ -92,7 +92,7 @@ void evaluate(Lm& lm, const std::string& path, PackOptions& o) {
   sequence->eval(p.ids);
   p.kv.resize(size_t(sequence->snapshot_bytes(p.ids.size())));
   if (p.kv.empty()) fail(Code::unsupported, path, ": the states of this model cannot be kept");
-  sequence->save(p.ids.size(), p.kv.data());
+  sequence->save(0, p.ids.size(), p.kv.data());
   o.prefixes.push_back(std::move(p));
 }
 

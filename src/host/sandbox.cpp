@@ -155,7 +155,7 @@ Sandbox enter_sandbox(const SandboxPolicy& policy, SandboxMode mode, const std::
   if (kSanitizers || mode == SandboxMode::off) {
     if (start_threads) start_threads();
     s.text = "off";
-    log_line("sandbox: off");
+    log_line(LogLevel::info, "sandbox: off");
     return s;
   }
 
@@ -179,8 +179,8 @@ Sandbox enter_sandbox(const SandboxPolicy& policy, SandboxMode mode, const std::
                s.landlock_abi && ports_open ? ", connections to any port" : "");
   if (mode == SandboxMode::require && (!s.no_new_privs || !s.calls || !s.landlock_abi || ports_open))
     fail(Code::unsupported, "sandbox: required, but this kernel gives less: ", s.text);
-  log_line(cat("sandbox: ", s.text));
-  if (policy.cache_dir >= 0 && !s.cache) log_line("sandbox: the cache is not used: without Landlock its directory cannot be told from others");
+  log_line(LogLevel::info, cat("sandbox: ", s.text));
+  if (policy.cache_dir >= 0 && !s.cache) log_line(LogLevel::warn, "sandbox: the cache is not used: without Landlock its directory cannot be told from others");
   return s;
 }
 
