@@ -163,7 +163,7 @@ TEST_CASE("a restored prefix gives the bits of a recomputed one") {
         auto sequence = lm->start(64);
         sequence->eval(some_ids(n));
         std::vector<std::byte> kv(size_t(sequence->snapshot_bytes(n)));
-        sequence->save(n, kv.data());
+        sequence->save(0, n, kv.data());
         o.prefixes.push_back({cat("prefix ", n), some_ids(n), std::move(kv)});
       }
     }

@@ -295,7 +295,7 @@ int serve_stdio(Lm& lm, int in, int out, SandboxMode sandbox) {
 
   StdioHost host(lm, [out](std::string_view line) { return write_all(out, line); });
   LineReader reader(in, RequestLimits::max_line_bytes, termination.fd());
-  enter_sandbox({.receive_files = reader.is_unix_socket()}, sandbox, [&] { lm.warm_threads(); });
+  enter_sandbox(lm, {.receive_files = reader.is_unix_socket()}, sandbox);
   bool open = true;
   while (open && !SignalPipe::came) {
     std::string_view line;

@@ -418,10 +418,10 @@ int serve(const Load& load, const Options& options) {
         loaded = load(snapshot);
         host.handler = loaded.handler.get();
         extension.end();
-        enter_sandbox({.connect_port = host.address.port(), .cache_dir = loaded.cache_dir}, options.sandbox, [&] {
-          if (loaded.start_threads) loaded.start_threads();
-          start_workers(host, workers - 1);
-        });
+        const SandboxPolicy policy{.connect_port = host.address.port()};
+        const auto more = [&] { start_workers(host, workers - 1); };
+        if (loaded.lm) enter_sandbox(*loaded.lm, policy, options.sandbox, more);
+        else enter_sandbox(policy, options.sandbox, more);
       },
       [&](const Error& e) {
         failed = true;

@@ -10,11 +10,10 @@
 
 namespace tealight::lambda {
 
-// What answers the calls, and what it needs when the process enters the sandbox (sandbox.h).
+// What answers the calls, and the model whose threads and cache stay in the sandbox (null: none).
 struct Loaded {
   std::unique_ptr<Handler> handler;
-  std::function<void()> start_threads; // may be empty
-  int cache_dir = -1;
+  Lm* lm = nullptr;
 };
 // `eager`: a snapshot of the process is taken afterwards, so whatever can be made ready is.
 using Load = std::function<Loaded(bool eager)>;
