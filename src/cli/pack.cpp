@@ -122,7 +122,7 @@ void evaluate(Lm& lm, const std::string& path, PackOptions& o) {
   sequence->eval(p.ids);
   p.kv.resize(size_t(sequence->snapshot_bytes(p.ids.size())));
   if (p.kv.empty()) fail(Code::unsupported, path, ": the states of this model cannot be kept");
-  sequence->save(p.ids.size(), p.kv.data());
+  sequence->save(0, p.ids.size(), p.kv.data());
   o.prefixes.push_back(std::move(p));
 }
 
