@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks of the commands of the binary on a tiny model, in TAP. usage: check_commands.py TEALIGHT"""
+"""Checks of the commands of the binary on a tiny model, in TAP. usage: check_commands.py [EMULATOR] TEALIGHT"""
 import json
 import os
 import pty
@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+PROGRAM = sys.argv[1:]
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "tests/data/models/llama_sharded"
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
@@ -19,7 +20,7 @@ GREEDY = ["--temp", "0", "-n", "12", "-t", "1"]
 
 
 def call(*args, stdin: str | None = None, **env: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.argv[1], *map(str, args)], capture_output=True, text=True, timeout=60,
+    return subprocess.run([*PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=60,
                           input=stdin if stdin is not None else "", env={**os.environ, **env})
 
 
@@ -60,8 +61,8 @@ def check_wrong_usage() -> None:
                       (["stdio", "m", "x"], "unexpected argument"), (["bench", "m", "x"], "unexpected argument"), (["bench"], "no MODEL")]:
         expect(call(*args), 2, err)
         expect(call(*args), 2, "--help'")
-    expect(call("run", "m", "a", TEALIGHT_ISA="nope"), 2, "TEALIGHT_ISA: unknown word (known: ref, avx2, avx512)")
-    for word in ["avx2", "avx512"]:
+    expect(call("run", "m", "a", TEALIGHT_ISA="nope"), 2, "TEALIGHT_ISA: unknown word (known: ref, avx2, avx512, neon, i8mm)")
+    for word in ["avx2", "avx512", "neon", "i8mm"]:
         lacking = call("run", "m", "a", TEALIGHT_ISA=word)
         if lacking.returncode == 2:
             assert lacking.stderr == f"tealight: {word}: not supported by this CPU\n", lacking.stderr
@@ -103,7 +104,7 @@ def check_stdio() -> None:
     assert text.rstrip("\n") == expect(call("run", MODEL, "The quick", *GREEDY), 0).rstrip("\n")
     stream = answers[2:-1]
     assert stream[-1]["choices"][0]["text"] == text == "".join(a["choices"][0]["text"] for a in stream[:-1]), stream
-    process = subprocess.Popen([sys.argv[1], "stdio", MODEL], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen([*PROGRAM, "stdio", MODEL], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdin.write((lines[0] + "\n").encode())
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["id"] == 1
@@ -142,7 +143,7 @@ def check_terminal() -> None:
         model = model_with_template(folder)
         pid, fd = pty.fork()
         if pid == 0:
-            os.execv(sys.argv[1], [sys.argv[1], "chat", str(model), "--temp", "0", "--ignore-eos", "-t", "1", "-c", "100000"])
+            os.execv(PROGRAM[0], [*PROGRAM, "chat", str(model), "--temp", "0", "--ignore-eos", "-t", "1", "-c", "100000"])
         read_terminal(fd, b"> ")
         os.write(fd, b"\x03")
         read_terminal(fd, b"> ")

@@ -13,6 +13,7 @@
 #include "src/base/error.h"
 #include "src/base/hash.h"
 #include "src/pack/pack_file.h"
+#include "src/task/prefix_cache.h"
 #include "src/task/sequence.h"
 
 namespace tealight {
@@ -61,6 +62,7 @@ class LmImpl final : public Lm {
   void finish_checks() override {
     if (pack_) pack_->check_tokenizer();
   }
+  PrefixCache* prefix_cache() override { return cache_.get(); }
   Dtype kv_dtype() const override { return kv; }
   std::string_view default_fields() const override { return pack_ ? pack_->defaults() : std::string_view(); }
   const PackFile* packed() const override { return pack_.get(); }
@@ -82,6 +84,7 @@ class LmImpl final : public Lm {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
   std::vector<std::shared_ptr<const Mapping>> files_;
+  std::unique_ptr<PrefixCache> cache_;
   int64_t default_context_ = 0;
   enum class Pooling { none, mean, first, last } pooling_ = Pooling::none;
 };
@@ -134,6 +137,8 @@ LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name
     const uint64_t room = (available - weights) / 2 / std::max<uint64_t>(per_token, 1);
     default_context_ = std::max<int64_t>(16, std::min<int64_t>(default_context_, int64_t(std::min<uint64_t>(room, 1 << 30))));
   }
+  if (!prefixes().empty() || !options.cache_dir.empty()) cache_ = std::make_unique<PrefixCache>(*this);
+  if (!options.cache_dir.empty()) cache_->open(options.cache_dir, options.cache_bytes);
 }
 
 void LmImpl::adopt(std::shared_ptr<const Tokenizer> t) {
