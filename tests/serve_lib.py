@@ -38,7 +38,7 @@ class Server:
                                         stdin=subprocess.DEVNULL, env={**clean, **(env or {})}, **popen)
         if ready:
             self.wait_for(r"ready: ")
-            self.port = int(m[1]) if (m := re.search(r"listening on http://.*:(\d+)$", self.text(), re.M)) else None
+            self.port = int(m[1]) if (m := re.search(r"listening on http://[^ \"]*:(\d+)", self.text())) else None
 
     def text(self) -> str:
         return Path(self.log.name).read_text(errors="replace")

@@ -27,10 +27,12 @@ constexpr Option kOwnOptions[] = {
     {"max-body", "", "BYTES", "longest request (default 16777216)"},
     {"max-connections", "", "N", "open connections (default 1024)"},
     {"timeout", "", "SECONDS", "a generation ends then with what it has (default: none)"},
+    {"cache", "", "DIR", "keep the states of prompts' beginnings there, for all processes that use it"},
+    {"cache-size", "", "MB", "most of them (default 1024)"},
     {"grace", "", "SECONDS", "time for what runs after SIGTERM (default 10)"},
-    {"access-log", "", "off|text|json", "a line for each request on standard error (default text)"},
+    {"access-log", "", "off|text|json", "a line for each request on standard error (default text); json: all lines are JSON"},
 };
-constexpr auto kOptions = join(kOwnOptions, kModelOptions);
+constexpr auto kOptions = join(kOwnOptions, kModelOptions, kSandboxOptions);
 constexpr CommandInfo kInfo = {
     "serve", "MODEL", "answer OpenAI's API over HTTP",
     "POST /v1/chat/completions, /v1/completions; GET /v1/models, /health, /ready, /metrics. Sockets that systemd\n"
@@ -62,6 +64,7 @@ HttpServerOptions server_options(const Args& args) {
   if (const auto origin = args.text("cors")) o.cors = *origin;
   if (const auto log = args.word("access-log", logs))
     o.access_log = *log == "off" ? HttpServerOptions::AccessLog::off : *log == "json" ? HttpServerOptions::AccessLog::json : HttpServerOptions::AccessLog::text;
+  if (o.access_log == HttpServerOptions::AccessLog::json) log_setup(true, LogLevel::info);
   o.api_keys = api_keys(args);
   return o;
 }
@@ -82,17 +85,17 @@ void listen_for(const Args& args, const DetectedHost& host, HttpServer& server) 
   if (!chosen) {
     const std::vector<int> inherited = inherited_sockets();
     for (int fd : inherited) server.add(fd);
-    if (!inherited.empty()) return log_line(cat("listening on ", inherited.size(), " sockets that were passed"));
+    if (!inherited.empty()) return log_line(LogLevel::info, cat("listening on ", inherited.size(), " sockets that were passed"));
   }
   if (unix_path || (!chosen && !host.unix_path.empty())) {
     const std::string path = unix_path ? std::string(*unix_path) : host.unix_path;
     server.add(listen_unix(path, host.fn ? 0666 : 0600));
-    return log_line(cat("listening on ", path));
+    return log_line(LogLevel::info, cat("listening on ", path));
   }
   int number = port ? int(*port) : host.port >= 0 ? host.port : 8080;
   const std::string name = address ? std::string(*address) : !host.address.empty() ? host.address : "127.0.0.1";
   server.add(listen_tcp(name, number));
-  log_line(cat("listening on http://", name.find(':') != name.npos ? cat('[', name, ']') : name, ':', number));
+  log_line(LogLevel::info, cat("listening on http://", name.find(':') != name.npos ? cat('[', name, ']') : name, ':', number));
 }
 
 int run(const Args& args) {
@@ -106,6 +109,9 @@ int run(const Args& args) {
   options.timeout_us = int64_t(args.number("timeout", 0, 1e6).value_or(0) * 1e6);
   options.aliases = {path, path.substr(path.find_last_of('/') + 1)};
   if (const auto alias = args.text("alias")) options.aliases.emplace_back(*alias);
+  if (const auto dir = args.text("cache")) options.cache_dir = *dir;
+  options.cache_bytes = uint64_t(args.integer("cache-size", 1, 1 << 30).value_or(1024)) << 20;
+  options.sandbox = sandbox_mode(args.text("sandbox"));
   options.any_path = host.any_path;
   options.fn = host.fn;
   const HttpServerOptions server_opts = server_options(args);

@@ -158,7 +158,7 @@ ApiService::ApiService(ApiOptions options, Load load)
 
 ApiService::~ApiService() {
   if (loading_) pthread_join(loader_, nullptr);
-  scheduler_.reset();
+  scheduler_.reset();                   // before what it uses
 }
 
 void ApiService::start(HttpServer& server) {
@@ -183,11 +183,26 @@ void ApiService::start(HttpServer& server) {
   loading_ = true;
 }
 
+// The model is there: everything is opened and started that is needed from here on. Errors: Code::file, Code::unsupported.
+void ApiService::begin() {
+  cache_ = std::make_unique<PrefixCache>(*lm_);
+  if (!options_.cache_dir.empty()) cache_->open(options_.cache_dir, options_.cache_bytes);
+  enter_sandbox({.accept = true, .cache_dir = cache_->fd()}, options_.sandbox, [this] {
+    lm_->warm_threads();
+    scheduler_ = std::make_unique<Scheduler>(*lm_, options_.scheduler, cache_.get());
+  });
+}
+
 void ApiService::woken() {
   if (!loading_ || !loaded_.load(std::memory_order_acquire)) return;
   pthread_join(loader_, nullptr);
   loading_ = false;
-  if (load_error_.empty()) scheduler_ = std::make_unique<Scheduler>(*lm_, options_.scheduler);
+  try {
+    if (load_error_.empty()) begin();
+  } catch (const Error& e) {
+    load_error_ = e.message;
+    scheduler_.reset();
+  }
   std::vector<Held> held = std::move(held_);
   for (Held& h : held) {
     if (h.reply->gone()) continue;
@@ -200,7 +215,7 @@ void ApiService::woken() {
   } else if (server_->draining()) {
     scheduler_->drain();
   } else {
-    log_line(cat("ready: ", lm_->name(), " after ", double((monotonic_us() - started_us_) / 100) / 10, " ms"));
+    log_line(LogLevel::info, cat("ready: ", lm_->name(), " after ", double((monotonic_us() - started_us_) / 100) / 10, " ms"));
   }
 }
 
@@ -209,7 +224,9 @@ void ApiService::drain() {
 }
 
 bool ApiService::ready() const {
-  return scheduler_ && !server_->draining() && scheduler_->stats().waiting < uint64_t(options_.scheduler.queue);
+  if (!scheduler_ || server_->draining()) return false;
+  const SchedulerStats s = scheduler_->stats();
+  return s.running + s.waiting < uint64_t(options_.scheduler.parallel) + uint64_t(options_.scheduler.queue);
 }
 
 void ApiService::refuse(HttpReply& reply, const ApiError& error) const { ApiSink::send_to(reply, error.status, error.json(), options_.fn); }

@@ -10,6 +10,8 @@
 
 #include "src/host/http_server.h"
 #include "src/host/openai.h"
+#include "src/host/sandbox.h"
+#include "src/task/prefix_cache.h"
 #include "src/task/scheduler.h"
 
 namespace tealight {
@@ -18,6 +20,9 @@ struct ApiOptions {
   SchedulerOptions scheduler;
   std::vector<std::string> aliases;     // further names of the model; "*": every name is taken
   int64_t timeout_us = 0;               // a generation ends then with what it has ("length"); 0: none
+  std::string cache_dir;                // PrefixCache::open; empty: none
+  uint64_t cache_bytes = 0;
+  SandboxMode sandbox = SandboxMode::off;   // entered when the model is loaded
   bool any_path = false;                // a POST to an unknown path is a request (function hosts name the paths)
   bool fn = false;                      // Fn's contract: the status goes into Fn-Http-Status
 };
@@ -45,6 +50,7 @@ class ApiService : public HttpService {
   };
   void get(std::string_view path, HttpReply& reply) const;
   void submit(ApiKind kind, std::string_view body, const std::shared_ptr<HttpReply>& reply);
+  void begin();
   void check_model(Json request) const;
   void refuse(HttpReply& reply, const ApiError& error) const;
   void refuse_for_now(HttpReply& reply) const;
@@ -62,6 +68,7 @@ class ApiService : public HttpService {
   std::unique_ptr<Lm> lm_;              // written by the loader, used from woken() on
   std::string load_error_;
   std::atomic<bool> loaded_{false};
+  std::unique_ptr<PrefixCache> cache_;
   std::unique_ptr<Scheduler> scheduler_;
   std::vector<Held> held_;
   uint64_t next_id_ = 0, id_base_ = 0;

@@ -5,9 +5,7 @@
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,33 +23,6 @@ constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kPipelinedBytes = 256 << 10;          // answers that wait: no further request is read
 constexpr size_t kBodiesAtOnce = 16;                   // bodies of the largest size that may be half read together
 constexpr int64_t kLingerUs = 3'000'000, kAcceptPauseUs = 100'000;
-
-// A number as text with a leading zero.
-void append_two(std::string& out, int n) {
-  out += char('0' + n / 10);
-  out += char('0' + n % 10);
-}
-
-// RFC 9110, 5.6.7. The calendar: Howard Hinnant, "chrono-compatible low-level date algorithms", civil_from_days.
-void append_date(std::string& out) {
-  timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  const int64_t days = t.tv_sec / 86400, second = t.tv_sec % 86400;
-  const int64_t z = days + 719468, era = z / 146097, doe = z % 146097;
-  const int64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365, doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-  const int64_t mp = (5 * doy + 2) / 153, day = doy - (153 * mp + 2) / 5 + 1, month = mp < 10 ? mp + 3 : mp - 9;
-  const auto three = [](const char* names, int64_t i) { return std::string_view(names + 3 * i, 3); };
-  out += three("ThuFriSatSunMonTueWed", days % 7);
-  out += ", ";
-  append_two(out, int(day));
-  out += cat(' ', three("JanFebMarAprMayJunJulAugSepOctNovDec", month - 1), ' ', yoe + era * 400 + (month <= 2), ' ');
-  append_two(out, int(second / 3600));
-  out += ':';
-  append_two(out, int(second / 60 % 60));
-  out += ':';
-  append_two(out, int(second % 60));
-  out += " GMT";
-}
 
 std::string random_id() {
   uint64_t bits[2] = {};
@@ -89,130 +60,6 @@ void on_signal(int signal) {
 }
 
 }  // namespace
-
-std::string http_error_json(std::string_view message, std::string_view type, std::string_view param, std::string_view code) {
-  std::string out;
-  JsonWriter w(out);
-  const auto field = [&](std::string_view name, std::string_view value) {
-    w.key(name);
-    if (value.empty()) w.null();
-    else w.value(value);
-  };
-  w.begin_object().key("error").begin_object().field("message", message).field("type", type);
-  field("param", param);
-  field("code", code);
-  w.end_object().end_object();
-  return out;
-}
-
-class HttpMailbox {
- public:
-  HttpMailbox() : fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (fd < 0) fail(Code::file, "cannot make an eventfd: ", std::strerror(errno));
-  }
-  ~HttpMailbox() { ::close(fd); }
-  void wake() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = ::write(fd, &one, sizeof one);
-  }
-  void post(std::shared_ptr<HttpReply> reply) {
-    {
-      const std::lock_guard lock(mutex);
-      replies.push_back(std::move(reply));
-    }
-    wake();
-  }
-
-  const int fd;
-  std::mutex mutex;
-  std::vector<std::shared_ptr<HttpReply>> replies;
-  std::atomic<bool> called{false};
-};
-
-// Under the mutex.
-void HttpReply::append_head(int status, std::string_view type, std::string_view headers) {
-  status_ = status;
-  begun_ = true;
-  pending_ += cat("HTTP/1.1 ", status, ' ', http_reason(status), "\r\nDate: ");
-  append_date(pending_);
-  pending_ += "\r\n";
-  if (!type.empty()) append_header(pending_, "Content-Type", type);
-  append_header(pending_, "X-Request-Id", id_);
-  pending_ += common_headers_;
-  pending_ += headers;
-  if (close_) pending_ += "Connection: close\r\n";
-}
-
-// The server's thread learns of news once until it has fetched it.
-void HttpReply::notify() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(posted_, true)) return;
-  }
-  mailbox_->post(shared_from_this());
-}
-
-void HttpReply::send(int status, std::string_view type, std::string_view body, std::string_view headers) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (ended_ || begun_) return;
-    append_head(status, type, headers);
-    if (status != 204) pending_ += cat("Content-Length: ", body.size(), "\r\n");
-    pending_ += "\r\n";
-    if (!head_only_) pending_ += body;
-    bytes_ = body.size();
-    ended_ = true;
-  }
-  notify();
-}
-
-bool HttpReply::begin(int status, std::string_view type, std::string_view headers) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (ended_ || begun_) return false;
-    append_head(status, type, headers);
-    pending_ += old_ ? "\r\n" : "Transfer-Encoding: chunked\r\n\r\n";
-  }
-  notify();
-  return !gone();
-}
-
-bool HttpReply::write(std::string_view piece) {
-  if (piece.empty() || gone()) return !gone();
-  bool fits;
-  {
-    const std::lock_guard lock(mutex_);
-    if (ended_ || broken_) return false;
-    fits = pending_.size() + unsent_.load(std::memory_order_relaxed) + piece.size() <= max_unsent_;
-    broken_ = !fits;
-    bytes_ += piece.size();
-    if (!fits) pending_.clear();
-    else if (head_only_) return true;
-    else if (old_) pending_ += piece;
-    else append_chunk(pending_, piece);
-  }
-  notify();
-  return fits;
-}
-
-void HttpReply::end() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (ended_) return;
-    if (!old_ && !head_only_) pending_ += "0\r\n\r\n";
-    ended_ = true;
-  }
-  notify();
-}
-
-void HttpReply::abort() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (ended_) return;
-    broken_ = true;
-  }
-  notify();
-}
 
 struct HttpServer::Source {
   int fd = -1;
@@ -367,7 +214,7 @@ int HttpServer::run() {
     if (signals_came && !draining_) stop(0);
     if (now_us_ >= next_check_us_) check_deadlines();
     if (now_us_ >= end_us_) {
-      log_line(cat("the grace is over; ", connections_.size(), " connections are closed"));
+      log_line(LogLevel::warn, cat("the grace is over; ", connections_.size(), " connections are closed"));
       while (!connections_.empty()) lost(*connections_.back());
     }
   }
@@ -396,17 +243,17 @@ void HttpServer::stop(int exit_code) {
 void HttpServer::on_mail() {
   uint64_t count;
   [[maybe_unused]] const ssize_t n = ::read(mailbox_->fd, &count, sizeof count);
-  std::vector<std::shared_ptr<HttpReply>> replies;
   {
     const std::lock_guard lock(mailbox_->mutex);
-    replies.swap(mailbox_->replies);
+    mail_.swap(mailbox_->replies);
   }
   if (mailbox_->called.exchange(false)) service_.woken();
-  for (const auto& reply : replies)
+  for (const auto& reply : mail_)
     if (auto* c = static_cast<Connection*>(reply->connection_)) {
       collect(*c);
       if (!c->closed) advance(*c);
     }
+  mail_.clear();
 }
 
 void HttpServer::on_events(Connection& c, uint32_t events) {
@@ -698,7 +545,7 @@ void HttpServer::log_access(HttpReply& reply, int status) {
   const std::string_view name = reply.name_;
   if (options_.access_log == HttpServerOptions::AccessLog::text) {
     const std::string safe = quoted(name, 200);
-    return log_line(cat(std::string_view(safe).substr(1, safe.size() - 2), ' ', status, ' ', bytes, " bytes ", ms, " ms ", reply.id_));
+    return log_line(LogLevel::info, cat(std::string_view(safe).substr(1, safe.size() - 2), ' ', status, ' ', bytes, " bytes ", ms, " ms ", reply.id_));
   }
   std::string line;
   JsonWriter(line).begin_object().field("level", "INFO").field("request", name.substr(0, 200)).field("status", status)

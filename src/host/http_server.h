@@ -1,16 +1,15 @@
 // An HTTP/1.1 server on one thread and sockets that never block. A service gets whole requests on that thread and answers
 // from any thread, at once or piece by piece.
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "src/base/clock.h"
 #include "src/host/http.h"
+#include "src/host/http_reply.h"
 
 namespace tealight {
 
@@ -34,47 +33,6 @@ struct HttpRequest {
   std::string body;
 };
 
-// What the threads of services leave for the server's thread.
-class HttpMailbox;
-
-// The answer to one request. All functions but those of the server may be called on any thread; what is written after the
-// end, or when nobody reads any more, is dropped.
-class HttpReply : public std::enable_shared_from_this<HttpReply> {
- public:
-  // A whole answer. `headers`: further lines, each with its line end.
-  void send(int status, std::string_view type, std::string_view body, std::string_view headers = {});
-  // An answer in pieces. False: nobody reads.
-  bool begin(int status, std::string_view type, std::string_view headers = {});
-  bool write(std::string_view piece);
-  void end();
-  void abort();                           // cuts the connection: the reader sees that the answer is not whole
-  bool begun() const { return begun_.load(std::memory_order_relaxed); }
-  bool gone() const { return gone_.load(std::memory_order_relaxed); }
-  const std::string& request_id() const { return id_; }
-
-  uint64_t job = 0;                       // the service's own; the server's thread only
-  int64_t deadline_us = 0;                // CLOCK_MONOTONIC when the service's expired() is called; 0: never. Set in handle()
-
- private:
-  friend class HttpServer;
-  void append_head(int status, std::string_view type, std::string_view headers);
-  void notify();
-
-  std::shared_ptr<HttpMailbox> mailbox_;
-  void* connection_ = nullptr;                 // the server's thread only
-  std::string id_, common_headers_, name_;     // name_: method and path, for the log
-  size_t max_unsent_ = 0;
-  int64_t begin_us_ = 0;
-  bool head_only_ = false, old_ = false;       // HEAD; HTTP/1.0
-  std::atomic<bool> close_{false}, gone_{false}, begun_{false};
-  std::atomic<size_t> unsent_{0};              // bytes that the connection holds
-  std::mutex mutex_;                           // guards the rest
-  std::string pending_;
-  bool posted_ = false, ended_ = false, broken_ = false;
-  int status_ = 0;
-  uint64_t bytes_ = 0;                         // of the body
-};
-
 // All functions run on the server's thread.
 class HttpService {
  public:
@@ -85,9 +43,6 @@ class HttpService {
   virtual void woken() {}                      // somebody called HttpServer::wake()
   virtual void drain() {}                      // the server ends: what has come is finished, nothing more will come
 };
-
-// The lines of an answer's error in OpenAI's form.
-std::string http_error_json(std::string_view message, std::string_view type, std::string_view param, std::string_view code);
 
 class HttpServer {
  public:
@@ -142,6 +97,7 @@ class HttpServer {
   int epoll_ = -1;
   std::vector<std::unique_ptr<Source>> listeners_;
   std::vector<std::unique_ptr<Connection>> connections_, closed_;   // closed_: until the events at hand are done
+  std::vector<std::shared_ptr<HttpReply>> mail_;                    // of the moment
   std::unique_ptr<char[]> buffer_;
   size_t body_bytes_ = 0;                       // of bodies that are being read
   int64_t now_us_ = 0, next_check_us_ = INT64_MAX, accept_again_us_ = 0, end_us_ = INT64_MAX;
