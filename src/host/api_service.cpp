@@ -158,7 +158,7 @@ ApiService::ApiService(ApiOptions options, Load load)
 
 ApiService::~ApiService() {
   if (loading_) pthread_join(loader_, nullptr);
-  scheduler_.reset();                   // before what it uses
+  scheduler_.reset();                   // before the model
 }
 
 void ApiService::start(HttpServer& server) {
@@ -185,11 +185,9 @@ void ApiService::start(HttpServer& server) {
 
 // The model is there: everything is opened and started that is needed from here on. Errors: Code::file, Code::unsupported.
 void ApiService::begin() {
-  cache_ = std::make_unique<PrefixCache>(*lm_);
-  if (!options_.cache_dir.empty()) cache_->open(options_.cache_dir, options_.cache_bytes);
-  enter_sandbox({.accept = true, .cache_dir = cache_->fd()}, options_.sandbox, [this] {
+  enter_sandbox({.accept = true}, options_.sandbox, [this] {
     lm_->warm_threads();
-    scheduler_ = std::make_unique<Scheduler>(*lm_, options_.scheduler, cache_.get());
+    scheduler_ = std::make_unique<Scheduler>(*lm_, options_.scheduler);
   });
 }
 
