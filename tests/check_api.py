@@ -2,6 +2,7 @@
 """The public headers and the examples, in TAP. usage: check_api.py COMPLETE TRANSLATE SCALE TEALIGHT (env CC, CXX)"""
 import array
 import fcntl
+import http.client
 import json
 import mmap
 import os
@@ -187,6 +188,13 @@ def check_passed_memory() -> None:
             assert place.bytes[512:512 + answer["shm"]["bytes"]].decode() == expected, answer
         assert "shm" in answer, answer
     assert "0 descriptors came" in server.ask({"shm": {**shm, "passed": 0}})["error"]["message"]
+    # A long line in several messages, the descriptor with one of them; then one without.
+    line = json.dumps({**GREEDY, "x": "y" * 200_000, "shm": {**shm, "passed": 0}}).encode() + b"\n"
+    server.ours.sendall(line[:100_000])
+    server.ours.sendmsg([line[100_000:]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memory.fd]))])
+    server.ours.sendall(b'{"shm":{"passed":0}}\n')
+    answers = [json.loads(server.lines.readline()) for _ in range(2)]
+    assert "shm" in answers[0] and "0 descriptors came" in answers[1]["error"]["message"], answers
     assert server.ask({"prompt": "a", **GREEDY})["choices"]
     assert "refused" not in server.end()
 
@@ -206,9 +214,47 @@ def check_tensors() -> None:
     assert "refused" not in server.end()
 
 
+def check_function_over_http() -> None:
+    process = subprocess.Popen([TRANSLATE, MODEL, "--port", "0"], stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if "listening on port " in line:
+            break
+    port = int(line.rsplit(" ", 1)[1])
+    try:
+        def post(body: str) -> tuple[int, dict]:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("POST", "/any/path", body)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        expected = stdio({"text": "cat", "max_tokens": 9}, TRANSLATE)
+        assert post('{"text":"cat","max_tokens":9}') == (200, expected)
+        status, answer = post('{"max_tokens":9}')
+        assert status == 400 and '"text": missing' in answer["error"]["message"], answer
+        status, answer = post(json.dumps({"text": "a", "shm": {"fd": 5}}))
+        assert status == 400 and "pipes and UNIX sockets alone" in answer["error"]["message"], answer
+        assert post('{"text":"cat","max_tokens":9}') == (200, expected)
+    finally:
+        process.terminate()
+        err = process.communicate(timeout=60)[1]
+    assert process.returncode == 0 and "sandbox: " in err and "refused" not in err, err
+
+
+def check_function_on_lambda() -> None:
+    done = call(sys.executable, ROOT / "tests/fake_runtime_api.py", "run", "--body", '{"text":"cat","max_tokens":4}', "--only",
+                "plain,keepalive,next_reset,init_error,invocation_id,snapstart,concurrency,sigterm_idle,host_name", "--init-fail-env", "TEALIGHT_MODEL=/nonexistent", "--", TRANSLATE, MODEL)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def check_function_over_cgi() -> None:
+    body = '{"text":"cat","max_tokens":9}'
+    variables = {"GATEWAY_INTERFACE": "CGI/1.1", "REQUEST_METHOD": "POST", "CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(body))}
+    head, _, answer = good(call(TRANSLATE, MODEL, stdin=body, env={**os.environ, **variables})).partition("\r\n\r\n")
+    assert "Status: 200" in head and json.loads(answer) == stdio(json.loads(body), TRANSLATE), (head, answer)
+
+
 def main() -> int:
-    checks = [check_headers, check_c_interface, check_function, check_shared_text, check_shared_logits, check_shared_errors,
-              check_passed_memory, check_tensors]
+    checks = [check_headers, check_c_interface, check_function, check_function_over_http, check_function_on_lambda, check_function_over_cgi,
+              check_shared_text, check_shared_logits, check_shared_errors, check_passed_memory, check_tensors]
     print(f"1..{len(checks)}")
     failed = False
     for n, check in enumerate(checks, 1):

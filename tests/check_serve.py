@@ -72,7 +72,7 @@ def check_small_routes() -> None:
 
 
 def check_chat() -> None:
-    with Server(TEALIGHT) as s:
+    with Server(TEALIGHT, "-c", 1000) as s:
         begin = int(time.time())
         one = s.post(CHAT, HELLO)
         assert one["id"].startswith("chatcmpl-") and one["object"] == "chat.completion" and begin <= one["created"] <= time.time(), one

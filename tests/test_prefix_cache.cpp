@@ -50,7 +50,10 @@ struct Folder {
   }
 };
 
-std::unique_ptr<Lm> model(LoadOptions o = {.threads = 1, .ctx = 400}) { return Lm::load(fixture("gguf/llama.Q8_0.gguf"), o); }
+std::unique_ptr<Lm> model(const std::string& folder = "", uint64_t limit = kPlenty, LoadOptions o = {}) {
+  o.threads = 1, o.ctx = 400, o.cache_dir = folder, o.cache_bytes = limit;
+  return Lm::load(fixture("gguf/llama.Q8_0.gguf"), o);
+}
 
 std::vector<TokenId> ids_from(size_t n, TokenId salt) {
   std::vector<TokenId> ids;
@@ -71,8 +74,8 @@ struct Run {
   size_t cached;
 };
 // One answer by a fresh generator, as a fresh process would give it.
-Run answer(Lm& lm, PrefixCache* cache, const std::vector<TokenId>& prompt) {
-  Generator g(lm, cache);
+Run answer(Lm& lm, const std::vector<TokenId>& prompt) {
+  Generator g(lm);
   const GenerateResult r = g.generate(greedy(), prompt);
   return {r.text, r.cached_tokens};
 }
@@ -81,38 +84,35 @@ Run answer(Lm& lm, PrefixCache* cache, const std::vector<TokenId>& prompt) {
 
 TEST_CASE("prefix cache: a stored prompt is not evaluated again, and the answer is the same") {
   const Folder folder;
-  auto lm = model();
+  auto bare = model();
   const std::vector<TokenId> prompt = ids_from(150, 0);
-  const std::string want = answer(*lm, nullptr, prompt).text;
-  PrefixCache cache(*lm);
-  cache.open(folder.path, kPlenty);
-  CHECK(answer(*lm, &cache, prompt).cached == 0);
-  const Run again = answer(*lm, &cache, prompt);
+  const std::string want = answer(*bare, prompt).text;
+  auto cache = model(folder.path, kPlenty);
+  CHECK(answer(*cache, prompt).cached == 0);
+  const Run again = answer(*cache, prompt);
   CHECK(again.cached == 149);            // the last token's logits are wanted
   CHECK(again.text == want);
 
   // A longer prompt that begins with it, one that shares its beginning, a shorter one, and one that only looks alike.
   std::vector<TokenId> longer = prompt;
   for (TokenId id : ids_from(30, 5)) longer.push_back(id);
-  Run r = answer(*lm, &cache, longer);
+  Run r = answer(*cache, longer);
   CHECK(r.cached == 150);
-  CHECK(r.text == answer(*lm, nullptr, longer).text);
+  CHECK(r.text == answer(*bare, longer).text);
   std::vector<TokenId> forked(prompt.begin(), prompt.begin() + 140);
   forked.push_back(9);
-  r = answer(*lm, &cache, forked);
+  r = answer(*cache, forked);
   CHECK(r.cached == 128);
-  CHECK(r.text == answer(*lm, nullptr, forked).text);
+  CHECK(r.text == answer(*bare, forked).text);
   const std::vector<TokenId> shorter(prompt.begin(), prompt.begin() + 100);
-  r = answer(*lm, &cache, shorter);
+  r = answer(*cache, shorter);
   CHECK(r.cached == 64);
-  CHECK(r.text == answer(*lm, nullptr, shorter).text);
-  CHECK(answer(*lm, &cache, ids_from(150, 1)).cached == 0);
+  CHECK(r.text == answer(*bare, shorter).text);
+  CHECK(answer(*cache, ids_from(150, 1)).cached == 0);
 
   // Another process, or this one tomorrow.
-  auto other = model();
-  PrefixCache theirs(*other);
-  theirs.open(folder.path, kPlenty);
-  r = answer(*other, &theirs, prompt);
+  auto theirs = model(folder.path);
+  r = answer(*theirs, prompt);
   CHECK(r.cached == 149);
   CHECK(r.text == want);
 }
@@ -120,16 +120,12 @@ TEST_CASE("prefix cache: a stored prompt is not evaluated again, and the answer 
 TEST_CASE("prefix cache: another model, or another way to compute, finds nothing") {
   const Folder folder;
   const std::vector<TokenId> prompt = ids_from(80, 0);
-  auto lm = model();
-  PrefixCache cache(*lm);
-  cache.open(folder.path, kPlenty);
-  answer(*lm, &cache, prompt);
-  for (const LoadOptions& o : {LoadOptions{.threads = 1, .ctx = 400, .kv = LoadOptions::Kv::f32},
-                               LoadOptions{.threads = 1, .ctx = 400, .activations = LoadOptions::Activations::f32}}) {
-    auto other = model(o);
-    PrefixCache theirs(*other);
-    theirs.open(folder.path, kPlenty);
-    CHECK(answer(*other, &theirs, prompt).cached == 0);
+  auto bare = model();
+  auto cache = model(folder.path, kPlenty);
+  answer(*cache, prompt);
+  for (const LoadOptions& o : {LoadOptions{.kv = LoadOptions::Kv::f32}, LoadOptions{.activations = LoadOptions::Activations::f32}}) {
+    auto theirs = model(folder.path, kPlenty, o);
+    CHECK(answer(*theirs, prompt).cached == 0);
   }
   // The same file but for one bit of a weight.
   std::string bytes(Mapping::open(fixture("gguf/llama.Q8_0.gguf"))->text());
@@ -138,20 +134,17 @@ TEST_CASE("prefix cache: another model, or another way to compute, finds nothing
   const int fd = open(changed.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   REQUIRE(write(fd, bytes.data(), bytes.size()) == ssize_t(bytes.size()));
   close(fd);
-  auto other = Lm::load(changed, {.threads = 1, .ctx = 400});
-  PrefixCache theirs(*other);
-  theirs.open(folder.path, kPlenty);
-  CHECK(answer(*other, &theirs, prompt).cached == 0);
+  auto theirs = Lm::load(changed, {.threads = 1, .ctx = 400, .cache_dir = folder.path});
+  CHECK(answer(*theirs, prompt).cached == 0);
 }
 
 TEST_CASE("prefix cache: a damaged, cut or foreign piece counts as absent") {
   const std::vector<TokenId> prompt = ids_from(150, 0);
-  auto lm = model();
-  const std::string want = answer(*lm, nullptr, prompt).text;
+  auto bare = model();
+  const std::string want = answer(*bare, prompt).text;
   const Folder folder;
-  PrefixCache cache(*lm);
-  cache.open(folder.path, kPlenty);
-  answer(*lm, &cache, prompt);
+  auto cache = model(folder.path, kPlenty);
+  answer(*cache, prompt);
   const std::vector<std::string> pieces = folder.names("kv-");
   REQUIRE(pieces.size() == 3);
   for (const std::string& name : pieces) {
@@ -166,62 +159,58 @@ TEST_CASE("prefix cache: a damaged, cut or foreign piece counts as absent") {
       std::string bad = good;
       bad[at] = char(bad[at] ^ 0x10);
       put(bad);
-      const Run r = answer(*lm, &cache, prompt);
+      const Run r = answer(*cache, prompt);
       CHECK(r.text == want);
       CHECK(r.cached < 149);
       CHECK(r.cached % 64 == 0);
     }
     for (size_t n : {size_t(0), size_t(10), size_t(56), size_t(100), good.size() - 1}) {
       put(good.substr(0, n));
-      CHECK(answer(*lm, &cache, prompt).text == want);
+      CHECK(answer(*cache, prompt).text == want);
     }
-put(std::string(Mapping::open(folder.path + "/" + pieces[name == pieces[0]])->text()));   // another piece's content
-    CHECK(answer(*lm, &cache, prompt).text == want);
+    put(std::string(Mapping::open(folder.path + "/" + pieces[name == pieces[0]])->text()));   // another piece's content
+    CHECK(answer(*cache, prompt).text == want);
     chmod(path.c_str(), 0);              // unreadable (but for root)
-    CHECK(answer(*lm, &cache, prompt).text == want);
+    CHECK(answer(*cache, prompt).text == want);
     chmod(path.c_str(), 0600);
     put(good);
   }
-  CHECK(answer(*lm, &cache, prompt).cached == 149);
+  CHECK(answer(*cache, prompt).cached == 149);
 }
 
 TEST_CASE("prefix cache: its size has a limit, and the oldest pieces go") {
-  auto lm = model();
+  auto bare = model();
   const Folder folder;
-  PrefixCache cache(*lm);
-  cache.open(folder.path, kPlenty);
-  answer(*lm, &cache, ids_from(128, 0));
+  auto cache = model(folder.path, kPlenty);
+  answer(*cache, ids_from(128, 0));
   const uint64_t one = folder.bytes();
   const uint64_t limit = one * 5 / 2;
-  PrefixCache small(*lm);
-  small.open(folder.path, limit);
+  auto small = model(folder.path, limit);
   for (TokenId salt = 1; salt < 6; salt++) {
-    answer(*lm, &small, ids_from(128, salt));
+    answer(*small, ids_from(128, salt));
     CHECK(folder.bytes() <= limit);
     usleep(20'000);                      // the clock of a file system is coarse
   }
-  CHECK(answer(*lm, &small, ids_from(128, 5)).cached == 127);
-  CHECK(answer(*lm, &small, ids_from(128, 0)).cached == 0);
-  PrefixCache none(*lm);
-  none.open(folder.path, 10);            // smaller than any piece: nothing is stored, nothing is lost
-  CHECK(answer(*lm, &none, ids_from(100, 77)).cached == 0);
-  CHECK(answer(*lm, &small, ids_from(128, 5)).cached == 127);
+  CHECK(answer(*small, ids_from(128, 5)).cached == 127);
+  CHECK(answer(*small, ids_from(128, 0)).cached == 0);
+  auto none = model(folder.path, 10);    // smaller than any piece: nothing is stored, nothing is lost
+  CHECK(answer(*none, ids_from(100, 77)).cached == 0);
+  CHECK(answer(*small, ids_from(128, 5)).cached == 127);
 }
 
 TEST_CASE("prefix cache: a folder that cannot be written is a warning, a place that is no folder an error") {
-  auto lm = model();
+  auto bare = model();
   const Folder folder;
   const std::vector<TokenId> prompt = ids_from(100, 0);
-  const std::string want = answer(*lm, nullptr, prompt).text;
+  const std::string want = answer(*bare, prompt).text;
   // A full disk: no file may become longer than this.
   const pid_t child = fork();
   if (child == 0) {
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{1000, 1000};
-    PrefixCache cache(*lm);
-    cache.open(folder.path, kPlenty);
+    auto cache = model(folder.path, kPlenty);
     setrlimit(RLIMIT_FSIZE, &limit);
-    const bool same = answer(*lm, &cache, prompt).text == want && answer(*lm, &cache, prompt).cached == 0;
+    const bool same = answer(*cache, prompt).text == want && answer(*cache, prompt).cached == 0;
     _exit(same && folder.names("kv-").empty() && folder.names("tmp-").empty() ? 0 : 1);
   }
   int status = 0;
@@ -230,30 +219,28 @@ TEST_CASE("prefix cache: a folder that cannot be written is a warning, a place t
 
   const std::string file = folder.path + "/file";
   close(open(file.c_str(), O_WRONLY | O_CREAT, 0600));
-  PrefixCache cache(*lm);
-  CHECK_THROWS_AS(cache.open(file, kPlenty), Error);
-  CHECK_THROWS_AS(cache.open("/nonexistent/folder", kPlenty), Error);
+  CHECK_THROWS_AS(model(file), Error);
+  CHECK_THROWS_AS(model("/nonexistent/folder"), Error);
 }
 
 TEST_CASE("prefix cache: killed writers and several processes at once never make it wrong") {
-  auto lm = model();
+  auto bare = model();
   const Folder folder;
   constexpr int kPrompts = 6;
   std::vector<std::vector<TokenId>> prompts;
   std::vector<std::string> want;
   for (int i = 0; i < kPrompts; i++) {
     prompts.push_back(ids_from(size_t(90 + 40 * i), TokenId(i)));
-    want.push_back(answer(*lm, nullptr, prompts.back()).text);
+    want.push_back(answer(*bare, prompts.back()).text);
   }
   uint64_t limit = kPlenty;
   const auto spawn = [&](int seed, int rounds) {
     const pid_t child = fork();
     if (child) return child;
-    PrefixCache cache(*lm);
-    cache.open(folder.path, limit);
+    auto cache = model(folder.path, limit);
     for (int i = 0; i < rounds; i++) {
       const size_t p = size_t(seed * 7 + i * 5) % kPrompts;
-      if (answer(*lm, &cache, prompts[p]).text != want[p]) _exit(1);
+      if (answer(*cache, prompts[p]).text != want[p]) _exit(1);
     }
     _exit(0);
   };
@@ -267,9 +254,8 @@ TEST_CASE("prefix cache: killed writers and several processes at once never make
     CHECK(WIFSIGNALED(status));          // not one that found a wrong answer
   }
   // Together, with so little room that they push each other's pieces out.
-  PrefixCache cache(*lm);
-  cache.open(folder.path, kPlenty);
-  for (int i = 0; i < kPrompts; i++) CHECK(answer(*lm, &cache, prompts[size_t(i)]).text == want[size_t(i)]);
+  auto cache = model(folder.path, kPlenty);
+  for (int i = 0; i < kPrompts; i++) CHECK(answer(*cache, prompts[size_t(i)]).text == want[size_t(i)]);
   limit = folder.bytes() / 2;
   std::vector<pid_t> children;
   for (int i = 0; i < 3; i++) children.push_back(spawn(i, 12));
@@ -278,5 +264,5 @@ TEST_CASE("prefix cache: killed writers and several processes at once never make
     waitpid(c, &status, 0);
     CHECK(status == 0);
   }
-  for (int i = 0; i < kPrompts; i++) CHECK(answer(*lm, &cache, prompts[size_t(i)]).text == want[size_t(i)]);
+  for (int i = 0; i < kPrompts; i++) CHECK(answer(*cache, prompts[size_t(i)]).text == want[size_t(i)]);
 }

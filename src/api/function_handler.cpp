@@ -113,21 +113,23 @@ class FunctionRequest final : public Request {
 class FunctionModel final : public Model {
  public:
   explicit FunctionModel(std::unique_ptr<Lm> lm) : lm_(std::move(lm)), generator_(*lm_) {}
+  // What ends the answers of the call under way: its caller leaves, or its time is over.
+  void begin(const Call& call) { control_ = {call.gone, call.deadline_us}; }
   std::string complete(std::string_view prompt, const GenerateOptions& options) override {
     GenerateRequest q = request(options);
     q.prompt = prompt;
-    return generator_.generate(q, options.write).text;
+    return generator_.generate(q, options.write, control_).text;
   }
   std::string chat(std::string_view system, std::string_view user, const GenerateOptions& options) override {
     GenerateRequest q = request(options);
     q.chat = true;
     q.messages = cat("[", system.empty() ? "" : message_json("system", system) + ",", message_json("user", user), "]");
-    return generator_.generate(q, options.write).text;
+    return generator_.generate(q, options.write, control_).text;
   }
   std::string answer(std::string_view request_json) override {
     const JsonDoc doc = JsonDoc::parse(request_json, "request");
     const GenerateRequest q = parse_request(doc.root());
-    return answer_json(q, generator_.generate(q), *lm_);
+    return answer_json(q, generator_.generate(q, {}, control_), *lm_);
   }
   std::vector<int32_t> tokens(std::string_view text) override { return lm_->tokenizer().encode(text, {}); }
   std::vector<float> logits(std::span<const int32_t> ids) override {
@@ -151,6 +153,7 @@ class FunctionModel final : public Model {
   }
   std::unique_ptr<Lm> lm_;
   Generator generator_;
+  GenerateControl control_;
 };
 
 class FunctionHandler final : public Handler {
@@ -158,6 +161,7 @@ class FunctionHandler final : public Handler {
   FunctionHandler(std::unique_ptr<Lm> lm, const Function& f) : model_(std::move(lm)), function_(f) {}
   Answer handle(const Call& call) override {
     FunctionRequest request(call);
+    model_.begin(call);
     Reply reply;
     try {
       reply = function_(request, model_);

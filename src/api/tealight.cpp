@@ -68,6 +68,14 @@ void need(bool given, const char* what) {
   if (!given) fail(Code::usage, what, ": is NULL");
 }
 
+JsonDoc parse_json(std::string_view request) {
+  try {
+    return JsonDoc::parse(request, "request");
+  } catch (const Error& e) {
+    fail(Error(e.code == Code::format ? Code::request : e.code, e.message));
+  }
+}
+
 LoadOptions load_options(const tealight_options* given) {
   LoadOptions o;
   if (!given) return o;
@@ -108,7 +116,7 @@ tealight_status tealight_generate(tealight_model* model, const char* request, si
   return guarded([&] {
     need(model, "model");
     need(request, "request");
-    const JsonDoc doc = JsonDoc::parse({request, request_bytes}, "request");
+    const JsonDoc doc = parse_json({request, request_bytes});
     const GenerateRequest q = parse_request(doc.root());
     TextSink pieces;
     if (sink) pieces = [&](std::string_view text) { return sink(context, std::string(text).c_str(), text.size()) == 0; };

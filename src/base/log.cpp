@@ -33,6 +33,8 @@ void log_setup(bool json, LogLevel least) {
   g_least = least;
 }
 
+bool log_is_json() { return g_json; }
+
 void log_request(std::string_view id) { t_request = id; }
 
 void log_line(LogLevel level, std::string_view message) {

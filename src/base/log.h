@@ -11,6 +11,7 @@ enum class LogLevel { trace, debug, info, warn, error, fatal };
 // json: each line is an object with timestamp, level, message and, inside a request, requestId. Lines below `least` are not
 // written. At the start: text, everything. To be called before there are threads.
 void log_setup(bool json, LogLevel least);
+bool log_is_json();
 // The request that this thread's lines belong to from here on; empty: none. The text must stay until the next call.
 void log_request(std::string_view id);
 

@@ -2,48 +2,54 @@
 #include <stdlib.h>
 
 #include "src/base/error.h"
-#include "src/base/json.h"
+#include "src/base/log.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
 #include "src/host/lambda/lambda.h"
-#include "src/host/stdio.h"
+#include "src/host/lm_handler.h"
 
 namespace tealight::cli {
 namespace {
 
-constexpr CommandInfo kInfo = {"lambda", "[MODEL]", "be the custom runtime of AWS Lambda", "", kModelOptions};
+constexpr char kDetails[] =
+    "This is what happens without a command where AWS_LAMBDA_RUNTIME_API is set: the executable, named bootstrap, is the\n"
+    "function. MODEL may also be named by TEALIGHT_MODEL; a packed executable needs none.\n"
+    "Events: a request as stdio takes it; HTTP events of function URLs, API Gateway and load balancers (POST\n"
+    "/v1/chat/completions, /v1/completions or /; GET /v1/models, /health); SQS batches, whose failed messages are\n"
+    "named; scheduled events, {\"ping\":true} and {\"warmer\":true} keep the function warm and cost nothing.\n"
+    "With TEALIGHT_INVOKE_MODE=response_stream (or AWS_LWA_INVOKE_MODE) requests with \"stream\":true are streamed;\n"
+    "HTTP front ends must be set up for it, too. AWS_LAMBDA_LOG_FORMAT, AWS_LAMBDA_LOG_LEVEL,\n"
+    "AWS_LAMBDA_MAX_CONCURRENCY and SnapStart's hooks are followed.";
+constexpr auto kOptions = join(kModelOptions, kSandboxOptions);
+constexpr CommandInfo kInfo = {"lambda", "[MODEL]", "be the custom runtime of AWS Lambda", kDetails, kOptions};
 
-struct LmHandlerStub : Handler {
-  std::unique_ptr<Lm> lm;
-  Generator generator;
-  explicit LmHandlerStub(std::unique_ptr<Lm> l) : lm(std::move(l)), generator(*lm) {}
-  Answer handle(const Call& call) override {
-    JsonDoc doc = JsonDoc::parse(call.body, "request");
-    GenerateRequest request = parse_request(doc.root());
-    TextSink sink;
-    bool streamed = call.write && request.stream;
-    if (streamed) sink = [&](std::string_view t) {
-      std::string out = "data: ";
-      JsonWriter(out).begin_object().field("text", t).end_object();
-      return call.write(out + "\n\n");
-    };
-    GenerateResult result = generator.generate(request, sink);
-    Answer a;
-    a.body = answer_json(request, result, *lm);
-    if (streamed) a.body = "data: " + a.body + "\n\ndata: [DONE]\n\n";
-    return a;
-  }
+// The model with its handler.
+class Function final : public Handler {
+ public:
+  explicit Function(std::unique_ptr<Lm> lm) : lm_(std::move(lm)), handler_(*lm_) {}
+  Answer handle(const Call& call) override { return handler_.handle(call); }
+
+ private:
+  std::unique_ptr<Lm> lm_;
+  LmHandler handler_;
 };
 
 int run(const Args& args) {
   lambda::set_up_logs();
-  const auto load = [&](bool) -> std::unique_ptr<Handler> {
+  const auto load = [&](bool eager) -> lambda::Loaded {
     size_t next = 0;
-    const char* given = ::getenv("TEALIGHT_MODEL");
-    const std::string path = given && *given ? std::string(given) : model_path(args, kInfo, next);
-    return std::make_unique<LmHandlerStub>(Lm::load(path, load_options(args)));
+    const std::string path = model_path(args, kInfo, next);
+    if (next < args.positional().size()) fail(Code::usage, "lambda: unexpected argument ", quoted(args.positional()[next]));
+    LoadOptions options = load_options(args);
+    options.defer_checks = !eager;
+    std::unique_ptr<Lm> loaded = Lm::load(path, options);
+    Lm& lm = *loaded;
+    auto function = std::make_unique<Function>(std::move(loaded));
+    // A snapshot is worth more with the weights and the tokenizer in memory: one token touches both.
+    if (eager) function->handle({.body = R"({"prompt":"a","max_tokens":1})"});
+    return {std::move(function), &lm};
   };
-  return lambda::serve(load, "tealight/" TEALIGHT_VERSION);
+  return lambda::serve(load, {"tealight/" TEALIGHT_VERSION, sandbox_mode(args.text("sandbox"))});
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // tealight pack: one executable file from a runtime, a model, and what is known of requests beforehand.
+#include <algorithm>
 #include <ctime>
 #include <unistd.h>
 
@@ -69,17 +70,46 @@ std::string checked_defaults(std::string_view given) {
   return check_defaults(text, file ? std::string(given) : "--defaults");
 }
 
+void keep_common(std::vector<TokenId>& ids, const std::vector<TokenId>& other) {
+  ids.resize(size_t(std::mismatch(ids.begin(), ids.end(), other.begin(), other.end()).first - ids.begin()));
+}
+
+// The tokens that a prompt begins with if it begins with the file's text, or messages: those at its end that may turn out otherwise
+// as more text follows are left out.
 std::vector<TokenId> prefix_tokens(Lm& lm, const std::string& path) {
   const std::string text = read_text_file(path, kMaxPrefix);
+  Generator generator(lm);
   if (!path.ends_with(".json")) {
-    const TextPart part{text, true};
-    return encode_prompt(lm.tokenizer(), {&part, 1});
+    const auto encode = [&](std::string_view more) {
+      GenerateRequest q;
+      q.prompt = text + std::string(more);
+      return encode_request(lm, q);
+    };
+    std::vector<TokenId> ids = encode("");
+    for (std::string_view more : {"a", " a", ".", "1", "\n", "\n\n", " ", "\xe4\xb8\xad"}) keep_common(ids, encode(more));
+    return ids;
   }
   const JsonDoc doc = JsonDoc::parse(text, path);
-  GenerateRequest request = parse_request(doc.root());
-  if (!request.chat) fail(Code::request, path, ": expected {\"messages\": [...]}");
-  if (request.template_variables.empty()) request.template_variables = R"({"add_generation_prompt":false})";
-  return Generator(lm).encode(request);
+  GenerateRequest q = parse_request(doc.root());
+  if (!q.chat) fail(Code::request, path, ": expected {\"messages\": [...]}");
+  std::vector<TokenId> ids;
+  if (q.messages.find(R"("role":"user")") == q.messages.npos) {
+    // Templates may refuse a conversation without a user.
+    q.messages.back() = ',';
+    const std::string base = q.messages;
+    for (const char* word : {"a", "1", "\n"}) {
+      q.messages = base + message_json("user", word) + "]";
+      const std::vector<TokenId> with = encode_request(lm, q);
+      if (ids.empty()) ids = with;
+      else keep_common(ids, with);
+    }
+    return ids;
+  }
+  ids = encode_request(lm, q);           // with what invites an answer, which the next message replaces
+  q.messages.back() = ',';
+  q.messages += message_json("assistant", "a") + "," + message_json("user", "a") + "]";
+  keep_common(ids, encode_request(lm, q));
+  return ids;
 }
 
 void evaluate(Lm& lm, const std::string& path, PackOptions& o) {
@@ -92,7 +122,7 @@ void evaluate(Lm& lm, const std::string& path, PackOptions& o) {
   sequence->eval(p.ids);
   p.kv.resize(size_t(sequence->snapshot_bytes(p.ids.size())));
   if (p.kv.empty()) fail(Code::unsupported, path, ": the states of this model cannot be kept");
-  sequence->save(p.ids.size(), p.kv.data());
+  sequence->save(0, p.ids.size(), p.kv.data());
   o.prefixes.push_back(std::move(p));
 }
 

@@ -158,7 +158,7 @@ ApiService::ApiService(ApiOptions options, Load load)
 
 ApiService::~ApiService() {
   if (loading_) pthread_join(loader_, nullptr);
-  scheduler_.reset();                   // before the model
+  scheduler_.reset();                   // before what it uses
 }
 
 void ApiService::start(HttpServer& server) {
@@ -185,10 +185,7 @@ void ApiService::start(HttpServer& server) {
 
 // The model is there: everything is opened and started that is needed from here on. Errors: Code::file, Code::unsupported.
 void ApiService::begin() {
-  enter_sandbox({.accept = true}, options_.sandbox, [this] {
-    lm_->warm_threads();
-    scheduler_ = std::make_unique<Scheduler>(*lm_, options_.scheduler);
-  });
+  enter_sandbox(*lm_, {.accept = true}, options_.sandbox, [this] { scheduler_ = std::make_unique<Scheduler>(*lm_, options_.scheduler); });
 }
 
 void ApiService::woken() {

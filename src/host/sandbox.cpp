@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/task/prefix_cache.h"
 
 namespace tealight {
 namespace {
@@ -99,13 +101,20 @@ void on_refused(int, siginfo_t* info, void* context) {
   if (info->si_code != kFromSeccomp) return;
   const int saved = errno;
   if (first_time(unsigned(info->si_syscall))) {
-    char line[80] = "tealight: sandbox: refused system call ", digits[12];
-    size_t length = std::strlen(line), n = 0;
+    // By hand: nothing here may allocate or lock.
+    const bool json = log_is_json();
+    char line[128], digits[12];
+    size_t length = 0, n = 0;
+    const auto append = [&](const char* text) {
+      while (*text) line[length++] = *text++;
+    };
+    append(json ? "{\"level\":\"WARN\",\"message\":\"" : "tealight: ");
+    append("sandbox: refused system call ");
     unsigned number = unsigned(info->si_syscall);
     do digits[n++] = char('0' + number % 10);
     while (number /= 10);
     while (n) line[length++] = digits[--n];
-    line[length++] = '\n';
+    append(json ? "\"}\n" : "\n");
     [[maybe_unused]] const ssize_t written = ::write(2, line, length);
   }
   auto& machine = static_cast<ucontext_t*>(context)->uc_mcontext;
@@ -155,7 +164,7 @@ Sandbox enter_sandbox(const SandboxPolicy& policy, SandboxMode mode, const std::
   if (kSanitizers || mode == SandboxMode::off) {
     if (start_threads) start_threads();
     s.text = "off";
-    log_line("sandbox: off");
+    log_line(LogLevel::info, "sandbox: off");
     return s;
   }
 
@@ -167,6 +176,9 @@ Sandbox enter_sandbox(const SandboxPolicy& policy, SandboxMode mode, const std::
   s.landlock_abi = enter_landlock(policy);
   const int landlock_error = errno;
   if (start_threads) start_threads();
+#ifdef __GLIBC__
+  ::tzset();                           // reads a file once, even for times in UTC
+#endif
   int calls = 0;
   const int seccomp_error = enter_seccomp(sandbox_filter(policy, policy.cache_dir >= 0 && s.landlock_abi > 0, calls));
   if (seccomp_error == 0) s.calls = calls;
@@ -179,8 +191,19 @@ Sandbox enter_sandbox(const SandboxPolicy& policy, SandboxMode mode, const std::
                s.landlock_abi && ports_open ? ", connections to any port" : "");
   if (mode == SandboxMode::require && (!s.no_new_privs || !s.calls || !s.landlock_abi || ports_open))
     fail(Code::unsupported, "sandbox: required, but this kernel gives less: ", s.text);
-  log_line(cat("sandbox: ", s.text));
-  if (policy.cache_dir >= 0 && !s.cache) log_line("sandbox: the cache is not used: without Landlock its directory cannot be told from others");
+  log_line(LogLevel::info, cat("sandbox: ", s.text));
+  if (policy.cache_dir >= 0 && !s.cache) warn("sandbox: the cache is not used: without Landlock its directory cannot be told from others");
+  return s;
+}
+
+Sandbox enter_sandbox(Lm& lm, SandboxPolicy policy, SandboxMode mode, const std::function<void()>& also) {
+  PrefixCache* cache = lm.prefix_cache();
+  if (cache) policy.cache_dir = cache->fd();
+  Sandbox s = enter_sandbox(policy, mode, [&] {
+    lm.warm_threads();
+    if (also) also();
+  });
+  if (cache && !s.cache) cache->close();
   return s;
 }
 

@@ -114,7 +114,10 @@ void allow_serving(FilterWriter& f) {
   f.allow({SYS_rseq});
 #endif
   // Signals of this process, and its end.
-  f.allow({SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_restart_syscall, SYS_exit, SYS_exit_group});
+#ifdef SYS_alarm
+  f.allow({SYS_alarm});
+#endif
+  f.allow({SYS_setitimer, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_restart_syscall, SYS_exit, SYS_exit_group});
   const uint32_t self = uint32_t(::getpid());
   f.allow_if(SYS_kill, {{low(0, self)}});
   f.allow_if(SYS_tgkill, {{low(0, self)}});
@@ -167,6 +170,7 @@ void allow_files(FilterWriter& f, int dir) {
 #ifdef SYS_renameat
   f.allow_if(SYS_renameat, {{here, low(2, uint32_t(dir))}});
 #endif
+  f.allow_if(SYS_faccessat, {{here}});
   f.allow_if(SYS_newfstatat, {{here}, {low(3, AT_EMPTY_PATH)}});   // the second is glibc's fstat
   f.allow_if(SYS_utimensat, {{low(1, 0), high(1, 0)}, {here}});    // the first is futimens
   f.allow({SYS_getdents64, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_fdatasync, SYS_flock, SYS_pwrite64});

@@ -228,13 +228,13 @@ void StdioHost::answer_shared(Json request, std::span<const int> files) {
   SharedMemory memory(request["shm"], files);
   const JsonDoc doc = JsonDoc::parse(without_shared(request, memory), "request");
   const GenerateRequest q = parse_request(doc.root());
-  const std::vector<TokenId> prompt = memory.has("tokens") ? memory.tokens("tokens") : generator_.encode(q);
+  const std::vector<TokenId> prompt = memory.has("tokens") ? memory.tokens("tokens") : encode_request(lm_, q);
   const std::string_view kind = memory.output_kind();
   std::string out;
   if (kind == "logits" || kind == "embedding") {
     write_values(memory, kind, lm_, prompt);
     JsonWriter w(out);
-    write_head(w, q, kind, lm_);
+    write_answer_head(w, {q.id, 0, std::string(lm_.name())}, kind);
     w.key("usage").begin_object().field("prompt_tokens", uint64_t(prompt.size())).end_object();
     w.key("shm").raw(memory.output_json()).end_object();
   } else {
@@ -295,7 +295,7 @@ int serve_stdio(Lm& lm, int in, int out, SandboxMode sandbox) {
 
   StdioHost host(lm, [out](std::string_view line) { return write_all(out, line); });
   LineReader reader(in, RequestLimits::max_line_bytes, termination.fd());
-  enter_sandbox({.receive_files = reader.is_unix_socket()}, sandbox, [&] { lm.warm_threads(); });
+  enter_sandbox(lm, {.receive_files = reader.is_unix_socket()}, sandbox);
   bool open = true;
   while (open && !SignalPipe::came) {
     std::string_view line;

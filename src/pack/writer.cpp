@@ -21,7 +21,6 @@ using pack::Directory, pack::Section;
 constexpr uint64_t kLargeArray = 1024;       // bytes of a metadata array from which on it lies apart
 constexpr uint64_t kMinRows = 16;            // fewer rows would grow in the x16 layout
 constexpr char kZeros[4096] = {};
-constexpr bool kInterleave = false;
 
 // One tensor of the source, and what becomes of it.
 struct Planned {
@@ -106,7 +105,7 @@ class Plan {
     std::copy_n(v.shape, v.rank, t.shape);
     t.dtype = p.widen ? Dtype::f32 : v.dtype;
     const bool rows = v.rank == 2 ? v.shape[0] >= kMinRows : v.rank == 3 && v.shape[1] % 16 == 0;
-    t.interleaved = v.interleaved || (kInterleave && !p.plain && rows);
+    t.interleaved = v.interleaved || (!p.plain && rows);
     const auto bytes = pack::tensor_bytes(t.dtype, {t.shape, size_t(t.rank)}, t.interleaved);
     TEALIGHT_CHECK(bytes);
     t.bytes = *bytes;
@@ -165,7 +164,7 @@ void write_interleaved(SectionWriter& out, const WeightView& v) {
   const uint64_t columns = v.shape[v.rank - 1], rows = v.elements() / columns, plain = row_bytes(v.dtype, columns);
   std::vector<std::byte> group(16 * x16_row_bytes(v.dtype, columns));
   for (uint64_t r = 0; r < rows; r += 16) {
-    if (kInterleave) kernels::interleave_x16(v.dtype, v.data + r * plain, int(std::min<uint64_t>(16, rows - r)), int(columns), group.data());
+    kernels::interleave_x16(v.dtype, v.data + r * plain, int(std::min<uint64_t>(16, rows - r)), int(columns), group.data());
     out.write(group.data(), group.size());
   }
 }

@@ -110,8 +110,8 @@ SamplingOptions seeded(const GenerateRequest& request) {
 }  // namespace
 
 // Everything that grows is reserved here: a step allocates nothing.
-Generation::Generation(Lm& lm, const GenerateRequest& request, std::span<const TokenId> prompt, Sequence& sequence, PrefixCache* cache,
-                       TextSink sink, GenerateControl control)
+Generation::Generation(Lm& lm, const GenerateRequest& request, std::span<const TokenId> prompt, Sequence& sequence, TextSink sink,
+                       GenerateControl control)
     : lm_(lm), request_(request), prompt_(prompt.begin(), prompt.end()), sequence_(sequence), sink_(std::move(sink)),
       control_(std::move(control)), sampler_(seeded(request), lm.vocab(), request.min_tokens > 0), decoder_(lm.tokenizer()),
       matcher_(request.stop), begin_us_(monotonic_us()) {
@@ -127,7 +127,7 @@ Generation::Generation(Lm& lm, const GenerateRequest& request, std::span<const T
 
   const std::span<const TokenId> held = sequence.ids();
   while (given_ < held.size() && given_ + 1 < prompt.size() && held[given_] == prompt[given_]) given_++;
-  if (cache) given_ = std::max(given_, cache->restore(sequence, prompt, given_));
+  if (PrefixCache* cache = lm.prefix_cache()) given_ = std::max(given_, cache->restore(sequence, prompt, given_));
   sequence.rewind(given_);
   result_.prompt_tokens = prompt.size();
   result_.cached_tokens = given_;
@@ -205,6 +205,10 @@ void Generation::finish(Finish f) {
   result_.decode_seconds = answer_us_ ? double(now - answer_us_) * 1e-6 : 0;
 }
 
+void Generation::store_prompt() const {
+  if (PrefixCache* cache = lm_.prefix_cache()) cache->store(sequence_, prompt_);
+}
+
 Sequence& Generator::sequence() {
   if (!sequence_) sequence_ = lm_.start();
   return *sequence_;
@@ -216,7 +220,7 @@ GenerateResult Generator::generate(const GenerateRequest& request, const TextSin
 
 GenerateResult Generator::generate(const GenerateRequest& request, std::span<const TokenId> prompt, const TextSink& sink,
                                    const GenerateControl& control) {
-  Generation g(lm_, request, prompt, sequence(), cache_, sink, control);
+  Generation g(lm_, request, prompt, sequence(), sink, control);
   try {
     while (!g.done())
       if (const std::span<const TokenId> ids = g.next(prompt.size()); !ids.empty()) g.take(sequence().eval(ids));
@@ -224,7 +228,7 @@ GenerateResult Generator::generate(const GenerateRequest& request, std::span<con
     sequence().rewind(0);   // nothing of a request that failed is used again
     throw;
   }
-  if (cache_) cache_->store(sequence(), prompt);
+  g.store_prompt();
   return std::move(g.result());
 }
 

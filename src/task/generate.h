@@ -59,15 +59,13 @@ struct GenerateControl {
 // and in a chat only from what the template itself wrote. Errors: Code::request, Code::template_, Code::tokenizer.
 std::vector<TokenId> encode_request(Lm& lm, const GenerateRequest& request);
 
-class PrefixCache;
-
 // One answer under way. Whoever drives it evaluates what it asks for, alone or together with others:
 //   while (!g.done()) g.take(sequence.eval(g.next(batch)));
 class Generation {
  public:
-  // Leaves in the sequence what it has in common with the prompt, or restores a stored prefix that is longer. `request`, the
-  // sequence and the cache (may be null) outlive the generation. Errors: Code::request.
-  Generation(Lm& lm, const GenerateRequest& request, std::span<const TokenId> prompt, Sequence& sequence, PrefixCache* cache, TextSink sink,
+  // Leaves in the sequence what it has in common with the prompt, or restores a stored prefix that is longer. `request` and the
+  // sequence outlive the generation. Errors: Code::request.
+  Generation(Lm& lm, const GenerateRequest& request, std::span<const TokenId> prompt, Sequence& sequence, TextSink sink,
              GenerateControl control);
 
   bool done() const { return done_; }
@@ -77,8 +75,8 @@ class Generation {
   // The logits after these tokens: chooses a token and hands out text. Errors: Code::request when nothing can be chosen.
   void take(std::span<const float> logits);
   void cancel() { finish(Finish::cancelled); }
+  void store_prompt() const;           // in the model's prefix cache; after the answer, as it takes time
   GenerateResult& result() { return result_; }
-  std::span<const TokenId> prompt() const { return prompt_; }
 
  private:
   void finish(Finish f);
@@ -109,7 +107,7 @@ class Generation {
 // stored prefix.
 class Generator {
  public:
-  explicit Generator(Lm& lm, PrefixCache* cache = nullptr) : lm_(lm), cache_(cache) {}
+  explicit Generator(Lm& lm) : lm_(lm) {}
 
   // Errors: Code::request; Code::memory.
   GenerateResult generate(const GenerateRequest& request, const TextSink& sink = {}, const GenerateControl& control = {});
@@ -121,7 +119,6 @@ class Generator {
   Sequence& sequence();
 
   Lm& lm_;
-  PrefixCache* cache_;
   std::unique_ptr<Sequence> sequence_;
 };
 

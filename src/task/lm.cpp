@@ -13,6 +13,7 @@
 #include "src/base/error.h"
 #include "src/base/hash.h"
 #include "src/pack/pack_file.h"
+#include "src/task/prefix_cache.h"
 #include "src/task/sequence.h"
 
 namespace tealight {
@@ -56,9 +57,12 @@ class LmImpl final : public Lm {
   uint64_t state_fingerprint() const override;
   std::span<const std::shared_ptr<const Mapping>> files() const override { return files_; }
   std::vector<float> embed(std::span<const TokenId> ids) override;
+  std::optional<uint64_t> weights_hash() const override { return pack_ ? std::optional(pack_->weights_hash()) : std::nullopt; }
+  std::span<const StateSnapshot> prefixes() const override { return prefixes_; }
   void finish_checks() override {
     if (pack_) pack_->check_tokenizer();
   }
+  PrefixCache* prefix_cache() override { return cache_.get(); }
   Dtype kv_dtype() const override { return kv; }
   std::string_view default_fields() const override { return pack_ ? pack_->defaults() : std::string_view(); }
   const PackFile* packed() const override { return pack_.get(); }
@@ -76,9 +80,11 @@ class LmImpl final : public Lm {
 
   std::string architecture_, name_, template_source_, tokenizer_error_;
   std::shared_ptr<const PackFile> pack_;
+  std::vector<StateSnapshot> prefixes_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
   std::vector<std::shared_ptr<const Mapping>> files_;
+  std::unique_ptr<PrefixCache> cache_;
   int64_t default_context_ = 0;
   enum class Pooling { none, mean, first, last } pooling_ = Pooling::none;
 };
@@ -114,6 +120,8 @@ LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name
   engine.decoder = &decoder;
   engine.kv = kv;
   engine.reserve(options.batch);
+  if (pack_ && pack_->fingerprint() == state_fingerprint())
+    for (const PackFile::Prefix& p : pack_->prefixes()) prefixes_.push_back({p.ids, p.kv, pack_->fd(), p.offset});
 
   // Weights are mapped and can be dropped, but a model whose weights and smallest cache do not fit would only thrash.
   const uint64_t weights = weight_bytes(), available = available_memory();
@@ -129,6 +137,8 @@ LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name
     const uint64_t room = (available - weights) / 2 / std::max<uint64_t>(per_token, 1);
     default_context_ = std::max<int64_t>(16, std::min<int64_t>(default_context_, int64_t(std::min<uint64_t>(room, 1 << 30))));
   }
+  if (!prefixes().empty() || !options.cache_dir.empty()) cache_ = std::make_unique<PrefixCache>(*this);
+  if (!options.cache_dir.empty()) cache_->open(options.cache_dir, options.cache_bytes);
 }
 
 void LmImpl::adopt(std::shared_ptr<const Tokenizer> t) {

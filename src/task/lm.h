@@ -23,6 +23,8 @@ struct LoadOptions {
   int ctx = 0;                      // positions; 0: the model's own context length, within the memory there is
   enum class Kv { automatic, f16, f32 } kv = Kv::automatic;      // automatic: f16 where weights are quantized, else f32
   enum class Activations { int8, f32 } activations = Activations::int8;
+  std::string cache_dir;            // stored prefixes are found and put there (prefix_cache.h); empty: nowhere
+  uint64_t cache_bytes = uint64_t(1) << 30;
   bool defer_checks = false;        // a packed file's tokenizer is not checked before Lm::finish_checks()
 };
 
@@ -70,6 +72,8 @@ struct SequenceWork {
   std::optional<Error> error;          // or what went wrong; the sequence is as it was before
 };
 
+class PrefixCache;
+
 class Lm {
  public:
   // path: a packed file, a .gguf, a .safetensors beside its config.json, or a Hugging Face directory. Errors name the file and the
@@ -95,6 +99,7 @@ class Lm {
   virtual std::span<const std::shared_ptr<const Mapping>> files() const = 0;   // that hold the weights
   virtual std::optional<uint64_t> weights_hash() const { return std::nullopt; }   // of all weights, where the file tells it
   virtual std::span<const StateSnapshot> prefixes() const { return {}; }       // that the file brings along
+  virtual PrefixCache* prefix_cache() { return nullptr; }        // null: neither such prefixes nor a folder
   // The embedding of a text, of length one, as the file says that its states are pooled. Errors: Code::unsupported where it does not.
   virtual std::vector<float> embed(std::span<const TokenId> ids) = 0;
 

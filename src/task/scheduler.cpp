@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "src/base/error.h"
-#include "src/task/prefix_cache.h"
 
 namespace tealight {
 namespace {
@@ -37,11 +36,10 @@ size_t common(std::span<const TokenId> a, std::span<const TokenId> b) {
 }  // namespace
 
 struct Scheduler::Impl {
-  Impl(Lm& l, const SchedulerOptions& o, PrefixCache* c) : lm(l), options(o), cache(c), slots(size_t(o.parallel)) {}
+  Impl(Lm& l, const SchedulerOptions& o) : lm(l), options(o), slots(size_t(o.parallel)) {}
 
   Lm& lm;
   const SchedulerOptions options;
-  PrefixCache* cache;
 
   // Under the mutex.
   mutable std::mutex mutex;
@@ -158,7 +156,7 @@ void Scheduler::Impl::begin(std::shared_ptr<Job> job) {
     if (!slot.sequence) slot.sequence = lm.start();
     GenerateControl control;
     control.cancelled = [&j] { return j.cancelled.load(std::memory_order_relaxed); };
-    slot.generation.emplace(lm, j.request, prompt, *slot.sequence, cache, [&j](std::string_view text) { return j.sink->text(text); },
+    slot.generation.emplace(lm, j.request, prompt, *slot.sequence, [&j](std::string_view text) { return j.sink->text(text); },
                             std::move(control));
     slot.job = std::move(job);
     j.sink->admitted(prompt.size());
@@ -224,13 +222,13 @@ void Scheduler::Impl::end(Slot& s) {
   }
   close(*s.job, r.finish == Finish::cancelled ? &SchedulerStats::cancelled : &SchedulerStats::done);
   s.job->sink->done(r);
-  if (cache) cache->store(*s.sequence, s.generation->prompt());
+  s.generation->store_prompt();
   s.generation.reset();
   s.job.reset();
   s.last_used = ++time;
 }
 
-Scheduler::Scheduler(Lm& lm, const SchedulerOptions& options, PrefixCache* cache) : impl_(new Impl(lm, options, cache)) {
+Scheduler::Scheduler(Lm& lm, const SchedulerOptions& options) : impl_(new Impl(lm, options)) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, 4 << 20);   // templates and regular expressions recurse; musl's default is 128 KiB

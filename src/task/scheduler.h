@@ -34,8 +34,7 @@ struct SchedulerStats {
 class Scheduler {
  public:
   // Starts the thread. `lm` is used by that thread alone from here on, but for its constant parts (name, vocab).
-  // `cache` may be null, and is used by that thread too.
-  Scheduler(Lm& lm, const SchedulerOptions& options, PrefixCache* cache = nullptr);
+  Scheduler(Lm& lm, const SchedulerOptions& options);
   ~Scheduler();                        // cancels everything and joins
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;

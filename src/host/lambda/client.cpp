@@ -44,6 +44,8 @@ bool parse_address(std::string_view text, ApiAddress& out) {
   return ::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1;
 }
 
+uint16_t ApiAddress::port() const { return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port); }   // v6 has it there, too
+
 bool Connection::fail_call(std::string_view what, int error) {
   error_ = error ? cat(what, ": ", ::strerror(error)) : std::string(what);
   close();

@@ -16,6 +16,7 @@ struct ApiAddress {
   sockaddr_storage address{};
   socklen_t size = 0;
   std::string host;                    // as it was given; what the Host header says
+  uint16_t port() const;
 };
 // "127.0.0.1:9001", "[::1]:9001" or "localhost:9001"; names need a resolver, which a static binary in an empty root has not.
 bool parse_address(std::string_view text, ApiAddress& out);

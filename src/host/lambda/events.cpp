@@ -5,6 +5,7 @@
 #include "src/base/base64.h"
 #include "src/base/unicode.h"
 #include "src/host/http.h"
+#include "src/host/openai.h"
 
 namespace tealight::lambda {
 namespace {
@@ -149,25 +150,9 @@ std::string error_body(std::string_view type, std::string_view message) {
   return out;
 }
 
-int http_status(Code code) {
-  switch (code) {
-    case Code::request:
-    case Code::template_:
-    case Code::format: return 400;
-    case Code::unsupported: return 400;
-    case Code::memory: return 503;
-    default: return 500;
-  }
-}
-
 Answer http_error(const Error& error) {
-  Answer a;
-  a.status = http_status(error.code);
-  JsonWriter w(a.body);
-  w.begin_object().key("error").begin_object();
-  w.field("message", error.message).field("type", a.status < 500 ? "invalid_request_error" : "server_error");
-  w.field("code", code_name(error.code)).end_object().end_object();
-  return a;
+  const ApiError e = api_error(error);
+  return {.status = e.status, .body = e.json()};
 }
 
 std::string_view error_type(Code code) {

@@ -48,9 +48,8 @@ std::string batch_answer(const std::vector<std::string_view>& failed);
 // {"errorMessage":...,"errorType":...,"stackTrace":[]}
 std::string error_body(std::string_view type, std::string_view message);
 
-// The answer that tells an HTTP client about an error: OpenAI's shape.
+// The answer that tells an HTTP client about an error.
 Answer http_error(const Error& error);
-int http_status(Code code);
 // "Runtime.ModelFile", ...: what the platform reports (Runtime or Function, a dot, letters).
 std::string_view error_type(Code code);
 

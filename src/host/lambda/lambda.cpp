@@ -32,15 +32,13 @@ std::string_view environment(const char* name) {
   return value ? value : std::string_view();
 }
 
-// ---- SIGTERM: the process ends at once, but not inside a buffered answer (a second is the most that this may take)
+// ---- SIGTERM: the process ends at once, but not inside a buffered answer; a second signal ends it there, too
 
 std::atomic<int> g_posting{0};
 std::atomic<bool> g_ending{false};
 
 void on_sigterm(int) {
-  g_ending = true;
-  if (g_posting == 0) ::_exit(0);
-  ::alarm(1);
+  if (g_ending.exchange(true) || g_posting == 0) ::_exit(0);
 }
 
 struct Posting {
@@ -66,6 +64,7 @@ struct Host {
   std::string_view agent;
   Handler* handler = nullptr;
   std::mutex handling;                            // a handler takes one call at a time
+  std::mutex gate;                                // held until the workers may call
   bool streaming = false, concurrent = false;
 };
 
@@ -253,8 +252,8 @@ void Worker::invoke_http(const Event& event) {
         answer = handle(call);
       },
       [&](const Error& e) {
-        if (stream_.begun() || http_status(e.code) >= 500) fail(e);
         answer = http_error(e);
+        if (stream_.begun() || answer.status >= 500) fail(e);
       });
   if (!streams) return post_response("application/json", http_answer(event, answer));
   if (!stream_.begun()) stream_.set_prelude(stream_prelude(answer.status, answer.content_type));
@@ -359,8 +358,10 @@ bool wait_for_restore(Connection& api) {
   return restored;
 }
 
-void* run_worker(void* host) {
-  Worker(*static_cast<Host*>(host)).run();
+void* run_worker(void* p) {
+  Host& host = *static_cast<Host*>(p);
+  { std::lock_guard open(host.gate); }
+  Worker(host).run();
   ::_exit(1);                                     // one that cannot go on ends the environment
 }
 
@@ -395,34 +396,41 @@ void set_up_logs() {
   log_setup(environment("AWS_LAMBDA_LOG_FORMAT") == "JSON", LogLevel(least));
 }
 
-int serve(const LoadHandler& load, std::string_view agent) {
+int serve(const Load& load, const Options& options) {
   Host host;
-  host.agent = agent;
+  host.agent = options.agent;
   const std::string_view address = environment("AWS_LAMBDA_RUNTIME_API");
   if (!parse_address(address, host.address))
     fail(Code::usage, "AWS_LAMBDA_RUNTIME_API: expected ADDRESS:PORT with a numeric address or localhost, got ", quoted(address));
   handle_signals();
-  Connection api(host.address, agent);
-  Extension extension(host.address, agent);
+  Connection api(host.address, host.agent);
+  Extension extension(host.address, host.agent);
   extension.begin();                              // its answer comes while we load
   const bool snapshot = environment("AWS_LAMBDA_INITIALIZATION_TYPE") == "snap-start";
-  std::unique_ptr<Handler> handler;
-  bool failed = false;
-  guarded([&] { handler = load(snapshot); },
-          [&](const Error& e) {
-            failed = true;
-            report_init_error(api, e);
-          });
-  if (failed) return 1;
-  host.handler = handler.get();
-  host.streaming = wants_streams();
-  extension.end();
-  if (snapshot && !wait_for_restore(api)) return 1;
+  Loaded loaded;
   const int workers = std::clamp(::atoi(std::string(environment("AWS_LAMBDA_MAX_CONCURRENCY")).c_str()), 1, kMaxThreads);
   host.concurrent = workers > 1;
-  start_workers(host, workers - 1);
+  host.streaming = wants_streams();
+  host.gate.lock();
+  bool failed = false;
+  guarded(
+      [&] {
+        loaded = load(snapshot);
+        host.handler = loaded.handler.get();
+        extension.end();
+        const SandboxPolicy policy{.connect_port = host.address.port()};
+        const auto more = [&] { start_workers(host, workers - 1); };
+        if (loaded.lm) enter_sandbox(*loaded.lm, policy, options.sandbox, more);
+        else enter_sandbox(policy, options.sandbox, more);
+      },
+      [&](const Error& e) {
+        failed = true;
+        report_init_error(api, e);
+      });
+  if (failed || (snapshot && !wait_for_restore(api))) return 1;
+  host.gate.unlock();
   Worker(host).run();
-  return 1;
+  ::_exit(1);                                     // other workers may be at work with what would be destroyed here
 }
 
 }  // namespace tealight::lambda
