@@ -353,7 +353,8 @@ void report_init_error(Connection& api, const Error& e) {
 // SnapStart: returns in each process that is made from the snapshot.
 bool wait_for_restore(Connection& api) {
   const bool restored = api.call("GET", "/2018-06-01/runtime/restore/next") && api.response().status() == 200;
-  if (!restored) log_line(LogLevel::fatal, cat("waiting for the restore: ", api.error().empty() ? cat("status ", api.response().status()) : api.error()));
+  if (!restored)
+    log_line(LogLevel::fatal, cat("waiting for the restore: ", api.error().empty() ? cat("status ", api.response().status()) : api.error()));
   api.close();                                    // a connection of before the snapshot leads nowhere
   return restored;
 }
@@ -427,10 +428,10 @@ int serve(const Load& load, const Options& options) {
         failed = true;
         report_init_error(api, e);
       });
-  if (failed || (snapshot && !wait_for_restore(api))) return 1;
+  if (failed || (snapshot && !wait_for_restore(api))) ::_exit(1);   // workers may wait for what would be destroyed here
   host.gate.unlock();
   Worker(host).run();
-  ::_exit(1);                                     // other workers may be at work with what would be destroyed here
+  ::_exit(1);
 }
 
 }  // namespace tealight::lambda
