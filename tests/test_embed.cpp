@@ -58,7 +58,7 @@ TEST_CASE("embed: length one, and pooled as the file says") {
   for (uint32_t type : {1u, 2u, 3u}) {
     auto lm = pooled(type);
     const std::vector<float> v = lm->embed(ids);
-    CHECK(v.size() == 64);
+    CHECK(v.size() == 32);
     CHECK(std::fabs(dot(v, v) - 1) < 1e-6);
     CHECK(pooled(type, 3)->embed(ids) == v);   // whatever the batches
     if (type == 2) CHECK(v == lm->embed(first));
@@ -78,7 +78,7 @@ TEST_CASE("embed: OpenAI's forms of input, as numbers and as base64") {
   const JsonDoc b = JsonDoc::parse(embed_answer(*lm, parsed(R"({"input":"c","encoding_format":"base64"})")), "answer");
   std::string bytes;
   REQUIRE(base64_decode(b["data"][size_t(0)]["embedding"].string("embedding"), bytes));
-  REQUIRE(bytes.size() == 64 * 4);
+  REQUIRE(bytes.size() == 32 * 4);
   size_t i = 0;
   for (Json x : a["data"][1]["embedding"].elements()) {
     float f;
