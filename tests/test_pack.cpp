@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <vector>
 
-#include "src/base/json.h"
 #include "src/base/checked.h"
+#include "src/base/json.h"
 #include "src/pack/describe.h"
 #include "src/pack/elf.h"
 #include "src/task/lm.h"
@@ -96,8 +96,11 @@ TEST_CASE("packed weights give the bits of their source") {
                            "gguf/gpt2.Q5_1.gguf", "gguf/llama.IQ4_NL.gguf", "gguf/mixtral.Q4_0.gguf", "gguf/qwen3_moe.Q4_0.gguf", "gguf/qwen2_moe.Q8_0.gguf", "gguf/phi3.Q4_0.gguf",
                            "gguf/falcon_new.Q8_0.gguf", "gguf/gemma3_text.Q4_0.gguf", "gguf/llama_bias_tied.Q8_0.gguf", "gguf/stablelm.Q8_0.gguf", "gguf/granite.F32.gguf",
                            "gguf/llama_split-00001-of-00003.gguf", "models/llama_bf16", "models/llama_sharded", "models/llama_bias_tied", "models/qwen3_moe", "models/gpt2"}) {
-    CAPTURE(name);
-    const std::string model = fixture(name), file = packed(folder, model);
+    CAPTURE(std::string(name));
+    const std::string model = fixture(name);
+    PackOptions o;
+    o.kv = Lm::load(model, {})->kv_dtype();
+    const std::string file = packed(folder, model, o);
     CHECK(logits_hash(file) == logits_hash(model));
     LoadOptions f32;
     f32.activations = LoadOptions::Activations::f32;
@@ -112,7 +115,7 @@ TEST_CASE("packed weights give the bits of their source") {
 TEST_CASE("packing is repeatable, and a packed file packs into itself") {
   const TemporaryFolder folder;
   for (const char* name : {"gguf/llama.Q4_0.gguf", "models/llama_sharded"}) {
-    CAPTURE(name);
+    CAPTURE(std::string(name));
     PackOptions o;
     o.defaults = R"({"temperature":0.5})";
     const std::string first = text_of(packed(folder, fixture(name), o));
@@ -130,7 +133,7 @@ TEST_CASE("packing is repeatable, and a packed file packs into itself") {
 TEST_CASE("tokenizers with prepared tables are the same") {
   const TemporaryFolder folder;
   for (const char* name : {"gguf/llama.Q4_0.gguf", "gguf/gemma.Q8_0.gguf", "gguf/qwen2.Q8_0.gguf", "models/llama_sharded"}) {
-    CAPTURE(name);
+    CAPTURE(std::string(name));
     const std::string model = fixture(name), file = packed(folder, model);
     check_same_tokenizer(Lm::load(model, {})->tokenizer(), Lm::load(file, {})->tokenizer());
   }
@@ -138,7 +141,7 @@ TEST_CASE("tokenizers with prepared tables are the same") {
 
 TEST_CASE("tables of real vocabularies" * doctest::skip(no_vocabularies)) {
   for (const char* name : {"bert-bge", "deepseek-coder", "falcon", "gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2", "starcoder"}) {
-    CAPTURE(name);
+    CAPTURE(std::string(name));
     const auto gguf = std::make_shared<const Gguf>(Gguf::open(fixture(cat("vocab/ggml-vocab-", name, ".gguf"))));
     const auto plain = Tokenizer::from_gguf(gguf);
     const auto made = make_tables(*plain);
@@ -152,7 +155,7 @@ TEST_CASE("tables of real vocabularies" * doctest::skip(no_vocabularies)) {
 TEST_CASE("a restored prefix gives the bits of a recomputed one") {
   const TemporaryFolder folder;
   for (const char* name : {"gguf/llama.Q4_0.gguf", "gguf/gemma3_text.Q4_0.gguf", "models/llama_sharded"}) {
-    CAPTURE(name);
+    CAPTURE(std::string(name));
     const std::string model = fixture(name);
     PackOptions o;
     {
@@ -207,7 +210,7 @@ TEST_CASE("a packed file that is cut off is refused by the section's name") {
   // By its path too, and what is no packed file is somebody else's.
   const std::string path = folder.write("cut", file.substr(0, size_t(tensors.offset) + 5));
   CHECK(names_section(error_of([&] { Lm::load(path, {}); })));
-  CHECK(open_error(file + "x").find("not a packed file") != std::string::npos);
+  CHECK(names_section(open_error(file + "x")));
   CHECK(!PackFile::open(folder.write("runtime", fake_runtime())));
   CHECK(!PackFile::open(fixture("gguf/llama.Q4_0.gguf")));
   CHECK(!PackFile::open(folder.path));

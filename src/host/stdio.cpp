@@ -190,6 +190,7 @@ bool StdioHost::answer(std::string_view line, std::span<const int> files, bool l
       fail(Error(e.code == Code::format ? Code::request : e.code, cat("expected one JSON object a line; ", e.message)));
     }
     id = request_id(doc.root());
+    if (!lm_.default_fields().empty()) doc = with_defaults(lm_.default_fields(), doc.root());
     if (doc.root()["shm"]) {
       if (!local) fail(Code::request, "shm: memory is shared over pipes and UNIX sockets alone");
       answer_shared(doc.root(), files);
