@@ -144,13 +144,13 @@ void attention(const Table& t, const uint8_t* memory, double read) {
   for (int d : {64, 128})
     for (int heads : {1, 3, 4, 8}) {
       constexpr int kDepth = 2048;
-      const size_t each = size_t(kDepth) * size_t(d) * 2, pairs = kMemory / (2 * each);
+      const size_t tile = size_t(16 * d) * 2 * 2, each = kDepth / 16 * tile, pairs = kMemory / each;
       float *q = aligned<float>(size_t(heads * d)), *out = aligned<float>(size_t(heads * d)), *scratch = aligned<float>(size_t(heads) * kDepth);
       const double s = best([&] {
         for (size_t i = 0; i < pairs; i++)
-          t.attention({q, size_t(d), memory + 2 * i * each, memory + (2 * i + 1) * each, Dtype::f16, heads, d, d, 0, kDepth, 0.1f, 0, out, size_t(d), scratch});
+          t.attention({q, size_t(d), memory + i * each, memory + i * each + tile / 2, tile, Dtype::f16, heads, d, d, 0, kDepth, 0.1f, 0, out, size_t(d), scratch});
       });
-      const double speed = double(2 * each * pairs) / s * 1e-9;
+      const double speed = double(each * pairs) / s * 1e-9;
       std::printf("attention %-7s d %3d heads %d depth %d: %5.1f GB/s of K and V, %3.0f%% of the read loop\n", t.isa, d, heads, kDepth, speed, 100 * speed / read);
       std::free(q), std::free(out), std::free(scratch);
     }

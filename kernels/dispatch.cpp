@@ -1,4 +1,5 @@
-// Which instruction set: what the CPU and the system can do, found once with at most four CPUID leaves.
+// Which instruction set: what the CPU and the system can do, found once: with at most four CPUID leaves, or on ARM from what the
+// kernel told the process at its start.
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/parts.h"
 #include "kernels/cpu/scratch.h"
@@ -6,14 +7,17 @@
 #if TL_BUILD_AVX2 || TL_BUILD_AVX512
 #include <cpuid.h>
 #endif
+#if TL_BUILD_NEON || TL_BUILD_I8MM
+#include <sys/auxv.h>
+#endif
 
 namespace tealight::kernels {
 namespace {
 
-constexpr const char* kNames[kIsas] = {"ref", "avx2", "avx512"};
+constexpr const char* kNames[kIsas] = {"ref", "avx2", "avx512", "neon", "i8mm"};
 
 struct Cpu {
-  bool avx2 = false, avx512 = false;
+  bool avx2 = false, avx512 = false, neon = false, i8mm = false;
 };
 
 Cpu detect() {
@@ -33,6 +37,10 @@ Cpu detect() {
   // F, DQ, BW, VL; VNNI; and zmm and mask registers saved
   constexpr unsigned kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
   cpu.avx512 = cpu.avx2 && (b & kAvx512) == kAvx512 && (c >> 11 & 1) && (state & 0xe0) == 0xe0;
+#endif
+#if TL_BUILD_NEON || TL_BUILD_I8MM
+  cpu.neon = getauxval(AT_HWCAP) >> 20 & 1;               // HWCAP_ASIMDDP, the dot product
+  cpu.i8mm = cpu.neon && (getauxval(AT_HWCAP2) >> 13 & 1);  // HWCAP2_I8MM
 #endif
   return cpu;
 }
@@ -66,6 +74,8 @@ bool isa_supported(Isa isa) {
     case Isa::ref: return true;
     case Isa::avx2: return TL_BUILD_AVX2 && cpu().avx2;
     case Isa::avx512: return TL_BUILD_AVX512 && cpu().avx512;
+    case Isa::neon: return TL_BUILD_NEON && cpu().neon;
+    case Isa::i8mm: return TL_BUILD_I8MM && cpu().i8mm;
   }
   return false;
 }
@@ -83,6 +93,18 @@ const Table& table(Isa isa) {
     return t;
   }
 #endif
+#if TL_BUILD_NEON
+  if (isa == Isa::neon) {
+    static const Table t = filled(isa, quant_neon, float_neon, row_neon, attention_neon);
+    return t;
+  }
+#endif
+#if TL_BUILD_I8MM
+  if (isa == Isa::i8mm) {
+    static const Table t = filled(isa, quant_i8mm, float_neon, row_neon, attention_neon);
+    return t;
+  }
+#endif
   static const Table t = filled(Isa::ref, quant_ref, float_ref, row_ref, attention_ref);
   (void)isa;
   return t;
@@ -91,14 +113,15 @@ const Table& table(Isa isa) {
 const Table* choose(const char* forced, const char** error) {
   *error = nullptr;
   if (forced && *forced) {
-    static constexpr const char* kLacking[kIsas] = {"", "avx2: not supported by this CPU", "avx512: not supported by this CPU"};
+    static constexpr const char* kLacking[kIsas] = {"", "avx2: not supported by this CPU", "avx512: not supported by this CPU",
+                                                 "neon: not supported by this CPU", "i8mm: not supported by this CPU"};
     for (int i = 0; i < kIsas; i++) {
       if (!same(forced, kNames[i])) continue;
       if (isa_supported(Isa(i))) return &table(Isa(i));
       *error = kLacking[i];
       return nullptr;
     }
-    *error = "TEALIGHT_ISA: unknown word (known: ref, avx2, avx512)";
+    *error = "TEALIGHT_ISA: unknown word (known: ref, avx2, avx512, neon, i8mm)";
     return nullptr;
   }
   for (int i = kIsas - 1; i > 0; i--)

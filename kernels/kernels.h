@@ -17,13 +17,14 @@ size_t act_bytes(Family family, int T, int K);
 size_t matmul_scratch_bytes(int K, int T);
 
 // Attention of one group of query heads (the heads that share a K/V head) of one token over positions lo..hi-1.
-//   K tiles: tile j holds positions 16j..16j+15 as [d][16]; V rows: [position][dv]; element type kv (f32 or f16);
-//   both begin at position 0 of the sequence, or at `first` (a multiple of 16) when earlier positions were dropped.
+//   Tile j, tile_bytes after the one before, holds positions 16 j .. 16 j + 15: K as [d][16], V as [16][dv]; of type kv (f32 or
+//   f16); both begin at position 0 of the sequence, or at `first` (a multiple of 16) when earlier positions were dropped.
 struct Attention {
   const float* q;       // [heads][d], heads `q_stride` floats apart
   size_t q_stride;
-  const void* k;        // first K tile
-  const void* v;        // first V row; rows are dv elements apart
+  const void* k;        // K in the first tile
+  const void* v;        // V in the first tile
+  size_t tile_bytes;    // a multiple of the element
   Dtype kv;
   int heads, d, dv;
   int lo, hi;           // visible positions, relative to the first tile; lo < hi
@@ -34,7 +35,7 @@ struct Attention {
 };
 
 struct Table {
-  const char* isa;      // "ref", "avx2", "avx512"
+  const char* isa;      // a word of isa_name
 
   // Quantizes T rows of x (ldx floats apart) into act. Returns false if a value is NaN or infinite.
   bool (*quantize)(Family family, const float* x, size_t ldx, int T, int K, void* act);
@@ -81,8 +82,8 @@ struct Table {
   bool (*all_finite)(const float* x, size_t n);
 };
 
-enum class Isa : uint8_t { ref, avx2, avx512 };
-constexpr int kIsas = 3;
+enum class Isa : uint8_t { ref, avx2, avx512, neon, i8mm };  // of one architecture, the better ones later
+constexpr int kIsas = 5;
 const char* isa_name(Isa isa);
 bool isa_supported(Isa isa);          // by this CPU and this build
 const Table& table(Isa isa);          // isa_supported(isa)

@@ -150,7 +150,7 @@ Tensor Source::as_tensor(const WeightView& v) const {
   Shape s;
   s.rank = v.rank;
   for (int i = 0; i < v.rank; i++) s[i] = int64_t(v.shape[i]);
-  return Tensor::view(device_, v.data, s, v.dtype, weights().files()[v.file]);
+  return Tensor::view(device_, v.data, s, v.dtype, weights().files()[v.file], v.interleaved);
 }
 
 Tensor Source::matrix(const Name& n, int64_t rows, int64_t cols) const {
@@ -176,7 +176,9 @@ Tensor Source::vector(const Name& n, std::string_view suffix, int64_t size) cons
     fail(Code::model, "tensor ", v.name, " is ", shape_text(v), ", expected [", size, "]");
   if (!is_float(v.dtype) && info(v.dtype).family == Family::none)
     fail(Code::model, "tensor ", v.name, " is ", name(v.dtype), ", expected a float type");
-  return copy(as_tensor(v).reshape({size}));
+  const Tensor t = as_tensor(v).reshape({size});
+  const bool as_it_is = v.dtype == Dtype::f32 && reinterpret_cast<uintptr_t>(v.data) % alignof(float) == 0;
+  return as_it_is ? t : copy(t);
 }
 
 nn::Linear Source::linear(const Name& n, int64_t out, int64_t in) const {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks of the commands of the binary on a tiny model, in TAP. usage: check_commands.py TEALIGHT"""
+"""Checks of the commands of the binary on a tiny model, in TAP. usage: check_commands.py [EMULATOR] TEALIGHT"""
 import json
 import os
 import pty
@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+PROGRAM = sys.argv[1:]
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "tests/data/models/llama_sharded"
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
@@ -19,7 +20,7 @@ GREEDY = ["--temp", "0", "-n", "12", "-t", "1"]
 
 
 def call(*args, stdin: str | None = None, **env: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.argv[1], *map(str, args)], capture_output=True, text=True, timeout=60,
+    return subprocess.run([*PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=60,
                           input=stdin if stdin is not None else "", env={**os.environ, **env})
 
 
@@ -60,8 +61,8 @@ def check_wrong_usage() -> None:
                       (["stdio", "m", "x"], "unexpected argument"), (["bench", "m", "x"], "unexpected argument"), (["bench"], "no MODEL")]:
         expect(call(*args), 2, err)
         expect(call(*args), 2, "--help'")
-    expect(call("run", "m", "a", TEALIGHT_ISA="nope"), 2, "TEALIGHT_ISA: unknown word (known: ref, avx2, avx512)")
-    for word in ["avx2", "avx512"]:
+    expect(call("run", "m", "a", TEALIGHT_ISA="nope"), 2, "TEALIGHT_ISA: unknown word (known: ref, avx2, avx512, neon, i8mm)")
+    for word in ["avx2", "avx512", "neon", "i8mm"]:
         lacking = call("run", "m", "a", TEALIGHT_ISA=word)
         if lacking.returncode == 2:
             assert lacking.stderr == f"tealight: {word}: not supported by this CPU\n", lacking.stderr
@@ -103,7 +104,7 @@ def check_stdio() -> None:
     assert text.rstrip("\n") == expect(call("run", MODEL, "The quick", *GREEDY), 0).rstrip("\n")
     stream = answers[2:-1]
     assert stream[-1]["choices"][0]["text"] == text == "".join(a["choices"][0]["text"] for a in stream[:-1]), stream
-    process = subprocess.Popen([sys.argv[1], "stdio", MODEL], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen([*PROGRAM, "stdio", MODEL], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdin.write((lines[0] + "\n").encode())
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["id"] == 1
@@ -142,7 +143,7 @@ def check_terminal() -> None:
         model = model_with_template(folder)
         pid, fd = pty.fork()
         if pid == 0:
-            os.execv(sys.argv[1], [sys.argv[1], "chat", str(model), "--temp", "0", "--ignore-eos", "-t", "1", "-c", "100000"])
+            os.execv(PROGRAM[0], [*PROGRAM, "chat", str(model), "--temp", "0", "--ignore-eos", "-t", "1", "-c", "100000"])
         read_terminal(fd, b"> ")
         os.write(fd, b"\x03")
         read_terminal(fd, b"> ")
@@ -163,8 +164,54 @@ def check_bench() -> None:
         assert "tok/s" in expect(call("bench", MODEL, *args), 0)
 
 
+def call_packed(file: Path, *args, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run([file, *map(str, args)], capture_output=True, text=True, timeout=60, input="", env={**os.environ, **env})
+
+
+def check_pack() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model, file, prefix = model_with_template(folder), Path(folder, "bootstrap"), Path(folder, "prefix.json")
+        prefix.write_text(json.dumps({"messages": [{"role": "system", "content": "Be brief and kind."}]}))
+        system = Path(folder, "system.txt")
+        system.write_text("The quick brown fox")
+        done = call("pack", model, "-o", file, "--prefix", prefix, "--prefix", system, "--defaults", '{"temperature": 0, "max_tokens": 12}', "--verify")
+        expect(done, 0, "2 prefixes")
+        first = file.read_bytes()
+        expect(call("pack", model, "-o", file, "--prefix", prefix, "--prefix", system, "--defaults", '{"temperature": 0, "max_tokens": 12}'), 0)
+        assert file.read_bytes() == first, "packing is not repeatable"
+        text = expect(call("run", model, "The quick brown fox jumps", *GREEDY), 0)
+        assert expect(call("run", file, "The quick brown fox jumps", *GREEDY), 0) == text
+        # The file itself: without a MODEL, with another one, with the environment's.
+        assert expect(call_packed(file, "run", "The quick brown fox jumps", *GREEDY), 0) == text
+        assert expect(call_packed(file, "run", MODEL, "The quick brown fox jumps", *GREEDY), 0) == text
+        one = expect(call("chat", model, "Hello", *GREEDY, "--system", "Be brief and kind."), 0)
+        assert expect(call_packed(file, "chat", "Hello", *GREEDY, "--system", "Be brief and kind."), 0) == one
+        expect(call_packed(file, "run", "hi", *GREEDY, TEALIGHT_MODEL="no/such.gguf"), 1, "no/such.gguf")
+        assert expect(call("run", "The quick brown fox jumps", *GREEDY, TEALIGHT_MODEL=str(file)), 0) == text
+        contents = json.loads(expect(call_packed(file, "inspect", "--json"), 0))
+        assert [p["name"] for p in contents["prefixes"]] == ["prefix.json", "system.txt"], contents["prefixes"]
+        assert all(p["tokens"] > 3 for p in contents["prefixes"]) and contents["defaults"] == {"temperature": 0, "max_tokens": 12}
+        assert "sections\n" in expect(call("inspect", file), 0)
+        expect(call_packed(file, "pack", "--verify"), 0, "as they were written")
+        again = Path(folder, "again")
+        expect(call_packed(file, "pack", "-o", again), 0)
+        assert json.loads(expect(call("inspect", again, "--json"), 0))["defaults"] == contents["defaults"]
+        damaged = Path(folder, "damaged")
+        at = next(s["offset"] for s in contents["sections"] if s["name"] == "tensors") + 1000
+        damaged.write_bytes(first[:at] + bytes([first[at] ^ 1]) + first[at + 1:])
+        expect(call("pack", "--verify", damaged), 1, 'section "tensors": it was altered')
+        damaged.write_bytes(first[:at])
+        expect(call("run", damaged, "hi"), 1, 'section "tensors": it is cut off')
+        expect(call("pack", model), 2, "no output")
+        expect(call("pack", "-o", file), 2, "no MODEL")
+        expect(call("pack", model, "-o", file, "--defaults", '{"temperatur": 1}'), 1, '"temperatur"')
+        expect(call("pack", model, "-o", file, "--runtime", model / "config.json"), 1, "config.json: not a 64-bit")
+        expect(call("pack", model, "-o", folder + "/no/such/folder", "--prefix", prefix), 1, "no/such/folder")
+        assert file.read_bytes() == first
+
+
 def main() -> int:
-    checks = [check_help, check_wrong_usage, check_failures, check_run, check_stdio, check_chat, check_terminal, check_bench]
+    checks = [check_help, check_wrong_usage, check_failures, check_run, check_stdio, check_chat, check_terminal, check_bench, check_pack]
     print(f"1..{len(checks)}")
     failed = False
     for n, check in enumerate(checks, 1):

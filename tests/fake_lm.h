@@ -1,5 +1,6 @@
 // A language model without a network, for tests of what lies above: it "answers" with a script of tokens.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -71,34 +72,40 @@ struct FakeModel {
 
 class FakeSequence : public Sequence {
  public:
-  FakeSequence(FakeModel& m, size_t vocab) : m_(m), logits_(vocab) {}
+  FakeSequence(FakeModel& m, size_t vocab) : m_(m), logits_(vocab) { ids_.reserve(std::min<size_t>(m.capacity, 1 << 16)); }
   std::span<const float> eval(std::span<const TokenId> ids) override {
     TEALIGHT_CHECK(!ids.empty());
-    if (position_ + ids.size() > m_.capacity) fail(Code::request, "the context is full");
-    position_ += ids.size();
+    if (ids_.size() + ids.size() > m_.capacity) fail(Code::request, "the context is full");
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
     m_.evaluated += ids.size();
     step_ = fresh_ ? 0 : step_ + 1;
     fresh_ = false;
     const TokenId next = step_ < m_.script.size() ? m_.script[step_] : FakeTokenizer::kEnd;
-    for (size_t i = 0; i < logits_.size(); i++) logits_[i] = float((i * 37 + position_ * 11) % 101) / 101;
+    for (size_t i = 0; i < logits_.size(); i++) logits_[i] = float((i * 37 + ids_.size() * 11) % 101) / 101;
     logits_[size_t(next)] += 20;
     if (int(step_) == m_.fail_at) logits_[5] = __builtin_nanf("");
     if (m_.on_step) m_.on_step();
     return logits_;
   }
-  void eval_all(std::span<const TokenId>, void (*)(void*, size_t, std::span<const float>), void*) override {}
-  size_t position() const override { return position_; }
+  void eval_all(std::span<const TokenId>, LogitsSink, void*) override {}
+  size_t position() const override { return ids_.size(); }
+  std::span<const TokenId> ids() const override { return ids_; }
+  uint64_t snapshot_bytes(size_t) const override { return 0; }
+  uint64_t tile_bytes() const override { return 16; }
+  void save(size_t, size_t, std::byte*) const override {}
+  void restore(const StateSnapshot&) override {}
   size_t capacity() const override { return m_.capacity; }
   void rewind(size_t position) override {
-    TEALIGHT_CHECK(position <= position_);
-    position_ = position;
+    TEALIGHT_CHECK(position <= ids_.size());
+    ids_.resize(position);
     fresh_ = true;
   }
 
  private:
   FakeModel& m_;
   std::vector<float> logits_;
-  size_t position_ = 0, step_ = 0;
+  std::vector<TokenId> ids_;
+  size_t step_ = 0;
   bool fresh_ = true;
 };
 
@@ -114,6 +121,18 @@ class FakeLm : public Lm {
   std::string_view architecture() const override { return "fake"; }
   std::string_view name() const override { return "fake"; }
   uint64_t weight_bytes() const override { return 1000; }
+  void eval(std::span<SequenceWork> work) override {
+    for (SequenceWork& w : work) {
+      try {
+        w.logits = w.sequence->eval(w.ids);
+      } catch (const Error& e) {
+        w.error = e;
+      }
+    }
+  }
+  uint64_t state_fingerprint() const override { return 1; }
+  std::span<const std::shared_ptr<const Mapping>> files() const override { return {}; }
+  std::vector<float> embed(std::span<const TokenId>) override { return {1.0f}; }
 
  private:
   FakeTokenizer tokenizer_;

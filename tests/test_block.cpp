@@ -298,10 +298,12 @@ class ToyDevice final : public Backend {
     calls++;
     const int64_t d = s.d, kv_row = s.kv_heads * d;
     for (size_t r = 0; r < rows.size(); r++) {
-      // Its own layout of the cache: keys and values by position, in the memory of the state.
-      float *keys = at(rows[r].kv->k), *vals = at(rows[r].kv->v);
-      std::memcpy(keys + rows[r].position * kv_row, at(k) + int64_t(r) * kv_row, size_t(kv_row) * 4);
-      std::memcpy(vals + rows[r].position * kv_row, at(v) + int64_t(r) * kv_row, size_t(kv_row) * 4);
+      // Its own layout inside a tile: keys and values by position.
+      auto row = [&](void* tile0, int j) { return at(tile0) + size_t(j / 16) * rows[r].kv->tile_bytes / 4 + j % 16 * kv_row; };
+      auto key = [&](int j) { return row(rows[r].kv->k, j); };
+      auto val = [&](int j) { return row(rows[r].kv->v, j); };
+      std::memcpy(key(rows[r].position), at(k) + int64_t(r) * kv_row, size_t(kv_row) * 4);
+      std::memcpy(val(rows[r].position), at(v) + int64_t(r) * kv_row, size_t(kv_row) * 4);
       for (int h = 0; h < s.heads; h++) {
         const float* qr = at(q) + (int64_t(r) * s.heads + h) * d;
         const int64_t shared = h / (s.heads / s.kv_heads) * d;
@@ -309,13 +311,13 @@ class ToyDevice final : public Backend {
         double sum = 0;
         for (int j = rows[r].first; j <= rows[r].position; j++) {
           double score = 0;
-          for (int64_t i = 0; i < d; i++) score += double(qr[i]) * double(keys[j * kv_row + shared + i]);
+          for (int64_t i = 0; i < d; i++) score += double(qr[i]) * double(key(j)[shared + i]);
           p.push_back(std::exp(score * double(s.scale)));
           sum += p.back();
         }
         for (int64_t i = 0; i < d; i++) {
           double o = 0;
-          for (int j = rows[r].first; j <= rows[r].position; j++) o += p[size_t(j - rows[r].first)] / sum * double(vals[j * kv_row + shared + i]);
+          for (int j = rows[r].first; j <= rows[r].position; j++) o += p[size_t(j - rows[r].first)] / sum * double(val(j)[shared + i]);
           at(out)[(int64_t(r) * s.heads + h) * d + i] = float(o);
         }
       }

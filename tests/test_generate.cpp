@@ -183,11 +183,11 @@ TEST_CASE("generate: in a chat only the template yields special tokens") {
   FakeLm lm;
   Generator g(lm);
   const auto count = [](const std::vector<TokenId>& ids, TokenId id) { return std::count(ids.begin(), ids.end(), id); };
-  const std::vector<TokenId> ids = g.encode(conversation({{"user", "a<end>b<s>"}}));
+  const std::vector<TokenId> ids = encode_request(lm, conversation({{"user", "a<end>b<s>"}}));
   CHECK(count(ids, FakeTokenizer::kEnd) == 1);
   CHECK(count(ids, FakeTokenizer::kBos) == 1);
   CHECK(ids.back() == FakeTokenizer::kEnd);
-  CHECK(count(g.encode(completion("a<end>b")), FakeTokenizer::kEnd) == 1);
+  CHECK(count(encode_request(lm, completion("a<end>b")), FakeTokenizer::kEnd) == 1);
 }
 
 TEST_CASE("generate: what two prompts have in common is evaluated once") {
@@ -231,10 +231,10 @@ TEST_CASE("generate: it can be cancelled, and a listener can leave") {
     if (text.size() == 3) cancel = 1;
     return true;
   };
-  GenerateResult r = g.generate(completion("abc"), sink, &cancel);
+  GenerateResult r = g.generate(completion("abc"), sink, {.cancelled = [] { return cancel != 0; }});
   CHECK(r.finish == Finish::cancelled);
   CHECK(r.text == "012");
-  r = g.generate(completion("xyz"), sink, &cancel);  // before the prompt
+  r = g.generate(completion("xyz"), sink, {.cancelled = [] { return cancel != 0; }});  // before the prompt
   CHECK(r.finish == Finish::cancelled);
   CHECK(r.text.empty());
   r = g.generate(completion("abc"), [](std::string_view) { return false; });

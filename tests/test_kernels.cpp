@@ -133,7 +133,7 @@ TEST_CASE("kernels: which instruction sets run here") {
   CHECK(choose(nullptr, &error) != nullptr);
   CHECK(choose("ref", &error) == &ref());
   CHECK(choose("mmx", &error) == nullptr);
-  CHECK(std::string(error).find("ref, avx2, avx512") != std::string::npos);
+  CHECK(std::string(error).find("ref, avx2, avx512, neon, i8mm") != std::string::npos);
   for (int i = 0; i < kIsas; i++) {
     CHECK((choose(isa_name(Isa(i)), &error) != nullptr) == isa_supported(Isa(i)));
     if (!isa_supported(Isa(i))) CHECK(std::string(error) == std::string(isa_name(Isa(i))) + ": not supported by this CPU");
@@ -530,16 +530,19 @@ template <class E>
 void check_attention(int d, int dv, int heads, int lo, int hi, float softcap) {
   const size_t tiles = size_t(hi + 15) / 16, qs = size_t(d) + 3, os = size_t(dv) + 5;
   Buffer<float> q(qs * size_t(heads)), out(os * size_t(heads)), want(out.size), scratch(size_t(heads) * tiles * 16);
-  Buffer<E> k(tiles * 16 * size_t(d)), v(size_t(hi) * size_t(dv));  // NaN where nothing is written
+  // A tile holds K, V and something else; NaN where nothing is written.
+  const size_t tile = 16 * size_t(d + dv) + 48;
+  Buffer<E> kv(tiles * tile);
   std::vector<double> scores(size_t(hi), 0.0);
-  auto at = [&](int j, int i) { return size_t(j / 16) * 16 * size_t(d) + size_t(i) * 16 + size_t(j % 16); };
+  auto k = [&](int j, int i) -> E& { return kv[size_t(j / 16) * tile + size_t(i) * 16 + size_t(j % 16)]; };
+  auto v = [&](int j, int i) -> E& { return kv[size_t(j / 16) * tile + size_t(d) * 16 + size_t(j % 16 * dv + i)]; };
   for (auto* p = q.get(); p < q.get() + q.size; p++) *p = normal();
   for (int j = lo; j < hi; j++) {
-    for (int i = 0; i < d; i++) k[at(j, i)] = element<E>(normal());
-    for (int i = 0; i < dv; i++) v[size_t(j) * size_t(dv) + size_t(i)] = element<E>(normal());
+    for (int i = 0; i < d; i++) k(j, i) = element<E>(normal());
+    for (int i = 0; i < dv; i++) v(j, i) = element<E>(normal());
   }
   Attention a{};
-  a.q = q.get(), a.q_stride = qs, a.k = k.get(), a.v = v.get(), a.kv = sizeof(E) == 2 ? Dtype::f16 : Dtype::f32;
+  a.q = q.get(), a.q_stride = qs, a.k = &kv[0], a.v = &kv[size_t(d) * 16], a.tile_bytes = tile * sizeof(E), a.kv = sizeof(E) == 2 ? Dtype::f16 : Dtype::f32;
   a.heads = heads, a.d = d, a.dv = dv, a.lo = lo, a.hi = hi, a.scale = 1 / std::sqrt(float(d)), a.softcap = softcap;
   a.out = want.get(), a.out_stride = os, a.scratch = scratch.get();
   ref().attention(a);
@@ -548,7 +551,7 @@ void check_attention(int d, int dv, int heads, int lo, int hi, float softcap) {
     double most = -1e30, total = 0;
     for (int j = lo; j < hi; j++) {
       double s = 0;
-      for (int i = 0; i < d; i++) s += double(q[size_t(h) * qs + size_t(i)]) * value(k[at(j, i)]);
+      for (int i = 0; i < d; i++) s += double(q[size_t(h) * qs + size_t(i)]) * value(k(j, i));
       s *= double(a.scale);
       if (softcap > 0) s = softcap * std::tanh(s / softcap);
       scores[size_t(j)] = s;
@@ -557,7 +560,7 @@ void check_attention(int d, int dv, int heads, int lo, int hi, float softcap) {
     for (int j = lo; j < hi; j++) total += std::exp(scores[size_t(j)] - most);
     for (int i = 0; i < dv; i++) {
       double o = 0;
-      for (int j = lo; j < hi; j++) o += std::exp(scores[size_t(j)] - most) / total * value(v[size_t(j) * size_t(dv) + size_t(i)]);
+      for (int j = lo; j < hi; j++) o += std::exp(scores[size_t(j)] - most) / total * value(v(j, i));
       worst = std::max(worst, std::fabs(o - double(want[size_t(h) * os + size_t(i)])));
     }
   }

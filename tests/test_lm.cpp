@@ -160,6 +160,107 @@ TEST_CASE("lm: two sequences of one model do not see each other") {
   CHECK(std::memcmp(expected.data(), l.data(), l.size_bytes()) == 0);
 }
 
+TEST_CASE("lm: sequences evaluated together get the bits that each gets alone") {
+  for (const char* file : {"gguf/llama.Q8_0.gguf", "gguf/qwen3_moe.Q4_0.gguf"}) {
+    auto lm = Lm::load(fixture(file), {.threads = 2, .batch = 7});
+    const std::vector<TokenId> ids = some_ids(40);
+    std::vector<std::unique_ptr<Sequence>> alone, joint;
+    const size_t parts[4][3] = {{20, 1, 1}, {1, 9, 1}, {3, 1, 1}, {5, 6, 2}};
+    for (int i = 0; i < 4; i++) alone.push_back(lm->start(64)), joint.push_back(lm->start(64));
+    size_t at[4] = {0, 1, 2, 3};
+    for (int step = 0; step < 3; step++) {
+      std::vector<SequenceWork> work;
+      for (size_t i = 0; i < 4; i++) work.push_back({joint[i].get(), {ids.data() + at[i], parts[i][step]}, {}, {}});
+      lm->eval(work);
+      for (size_t i = 0; i < 4; i++) {
+        const std::vector<float> got(work[i].logits.begin(), work[i].logits.end());
+        const std::span<const float> want = alone[i]->eval({ids.data() + at[i], parts[i][step]});
+        REQUIRE(!work[i].error);
+        REQUIRE(got.size() == want.size());
+        CHECK(std::memcmp(got.data(), want.data(), want.size_bytes()) == 0);
+        at[i] += parts[i][step];
+      }
+    }
+  }
+}
+
+TEST_CASE("lm: in a joint evaluation one sequence's error is its own") {
+  auto lm = Lm::load(fixture("gguf/llama.Q8_0.gguf"), {.threads = 1});
+  const std::vector<TokenId> ids = some_ids(8), wrong = {3, 99999};
+  auto a = lm->start(8), b = lm->start(8), c = lm->start(4), alone = lm->start(8);
+  SequenceWork work[] = {{a.get(), ids, {}, {}}, {b.get(), wrong, {}, {}}, {c.get(), ids, {}, {}}};
+  lm->eval(work);
+  REQUIRE(!work[0].error);
+  CHECK(work[1].error->message.find("99999") != std::string::npos);
+  CHECK(work[2].error->message.find("context holds 4") != std::string::npos);
+  CHECK(b->position() == 0);
+  CHECK(c->position() == 0);
+  const std::span<const float> want = alone->eval(ids);
+  CHECK(std::memcmp(want.data(), work[0].logits.data(), want.size_bytes()) == 0);
+}
+
+TEST_CASE("lm: a restored snapshot goes on with the same bits") {
+  for (const char* file : {"gguf/llama.Q8_0.gguf", "gguf/gemma3.Q4_0.gguf", "models/phi3_longrope"}) {
+    if (fixture(file).empty()) continue;
+    CAPTURE(file);
+    auto lm = Lm::load(fixture(file), {.threads = 1});
+    const std::vector<TokenId> ids = some_ids(30);
+    auto whole = lm->start(64), source = lm->start(48);   // the capacity is no part of a snapshot
+    source->eval({ids.data(), 25});
+    for (size_t n : {size_t(1), size_t(15), size_t(16), size_t(19), size_t(25)}) {
+      CAPTURE(n);
+      const uint64_t bytes = source->snapshot_bytes(n);
+      REQUIRE(bytes == lm->start(16)->tile_bytes() * ((n + 15) / 16));
+      std::vector<std::byte> state(bytes, std::byte(0xff)), again(bytes);
+      source->save(0, n, state.data());
+      auto restored = lm->start(64);
+      restored->eval(some_ids(3));
+      restored->restore({{ids.data(), n}, state});
+      CHECK(restored->position() == n);
+      restored->save(0, n, again.data());
+      CHECK(again == state);             // what lies beyond n is zero, not what was there before
+      whole->rewind(0);
+      const std::span<const float> a = whole->eval(ids), b = restored->eval({ids.data() + n, ids.size() - n});
+      CHECK(std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+    }
+    CHECK(source->snapshot_bytes(26) == 0);
+    std::vector<std::byte> state(source->snapshot_bytes(25));
+    source->save(0, 25, state.data());
+    auto small = lm->start(16);
+    small->eval({ids.data(), 5});
+    CHECK(error_of([&] { small->restore({{ids.data(), 25}, state}); }).find("does not fit") != std::string::npos);
+    CHECK(error_of([&] { small->restore({{ids.data(), 3}, state}); }).find("bytes, expected") != std::string::npos);
+    CHECK(small->position() == 5);       // as it was
+  }
+}
+
+TEST_CASE("lm: a snapshot mapped from a file leaves the file alone") {
+  auto lm = Lm::load(fixture("gguf/llama.Q8_0.gguf"), {.threads = 1});
+  const std::vector<TokenId> ids = some_ids(40);
+  auto source = lm->start(64), restored = lm->start(64), whole = lm->start(64);
+  source->eval({ids.data(), 21});
+  std::vector<std::byte> state(source->snapshot_bytes(21));
+  source->save(0, 21, state.data());
+  char path[] = "/tmp/tealight_test_XXXXXX";
+  const int fd = mkstemp(path);
+  REQUIRE(fd >= 0);
+  unlink(path);
+  constexpr uint64_t kOffset = 64 << 10;
+  REQUIRE(ftruncate(fd, off_t(kOffset + (state.size() + 65535) / 65536 * 65536)) == 0);
+  REQUIRE(pwrite(fd, state.data(), state.size(), kOffset) == ssize_t(state.size()));
+  for (int round = 0; round < 2; round++) {
+    restored->restore({{ids.data(), 21}, state, fd, kOffset});
+    const std::span<const float> b = restored->eval({ids.data() + 21, 19});
+    whole->rewind(0);
+    const std::span<const float> a = whole->eval(ids);
+    CHECK(std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+  }
+  std::vector<std::byte> after(state.size());
+  REQUIRE(pread(fd, after.data(), after.size(), kOffset) == ssize_t(after.size()));
+  CHECK(after == state);
+  close(fd);
+}
+
 TEST_CASE("lm: a damaged value in the weights is an error of the request, not of the process") {
   // All activations become NaN: the file's output norm is made of NaN by its eps being fine and its weights infinite.
   std::string bytes(Mapping::open(fixture("gguf/llama.Q8_0.gguf"))->text());

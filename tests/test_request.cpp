@@ -74,6 +74,10 @@ TEST_CASE("request: every field is read") {
 
 TEST_CASE("request: forms that are allowed") {
   CHECK(parse(R"({"prompt":""})").prompt.empty());
+  CHECK(parse(R"({"prompt":["a"]})").prompt == "a");
+  CHECK(parse(R"({"prompt":[3,1,2]})").prompt_ids == std::vector<TokenId>{3, 1, 2});
+  CHECK(parse(R"({"prompt":[[3]]})").prompt_ids == std::vector<TokenId>{3});
+  CHECK(parse(R"({"prompt":"a","stream_options":{"include_usage":true}})").stream_usage);
   CHECK(parse(R"({"prompt":"a","id":7})").id == "7");
   CHECK(parse(R"({"prompt":"a","id":null,"temperature":null,"stop":null,"seed":null,"max_tokens":null})").id.empty());
   CHECK(parse(R"({"prompt":"a","max_tokens":3,"max_completion_tokens":4})").max_tokens == 4);
@@ -98,7 +102,13 @@ TEST_CASE("request: what is wrong is named, with what it should be") {
       {R"({})", "messages: missing; give messages (an array) or prompt (a string)"},
       {R"({"prompt":null})", "messages: missing"},
       {R"({"prompt":"a","messages":[]})", "messages, prompt: give one of the two"},
-      {R"({"prompt":["a"]})", "prompt: expected a string, got an array"},
+      {R"({"prompt":["a","b"]})", "prompt: 2 prompts in one request; only one is supported"},
+      {R"({"prompt":[]})", "prompt: is an empty array"},
+      {R"({"prompt":[[]]})", "prompt: is an empty array"},
+      {R"({"prompt":[1,-1]})", "prompt: -1 is not a token id"},
+      {R"({"prompt":[1,"a"]})", "prompt: expected an integer, got a string"},
+      {R"({"prompt":{}})", "prompt: expected a string, got an object"},
+      {R"({"prompt":"a","x_delay_ms":1})", "x_delay_ms, x_fail_after: only for tests"},
       {R"({"messages":{}})", "messages: expected an array, got an object"},
       {R"({"messages":[]})", "messages: is empty"},
       {R"({"messages":["hi"]})", "messages[0]: expected an object, got a string"},

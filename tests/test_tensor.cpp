@@ -19,6 +19,8 @@ using namespace tealight;
 
 namespace {
 
+constexpr kernels::Isa kEverySet[] = {kernels::Isa::ref, kernels::Isa::avx2, kernels::Isa::avx512, kernels::Isa::neon, kernels::Isa::i8mm};
+
 struct Cpu {
   CpuBackend device{kernels::table(kernels::Isa::ref), 2, true};
   Tensor range(const Shape& s, float first = 0) {
@@ -107,7 +109,7 @@ TEST_CASE("tensor: every dtype is read as its values") {
 }
 
 TEST_CASE("tensor: matmul and linear on f32, bf16 and transposed weights") {
-  for (kernels::Isa isa : {kernels::Isa::ref, kernels::Isa::avx2, kernels::Isa::avx512}) {
+  for (kernels::Isa isa : kEverySet) {
     if (!kernels::isa_supported(isa)) continue;
     CpuBackend device(kernels::table(isa), 2, true);
     auto ones = [&](const Shape& s) { return Tensor::from(device, Floats(size_t(s.elements()), 1.0f), s); };
@@ -177,7 +179,7 @@ TEST_CASE("tensor: memory blocks are used again") {
 }
 
 TEST_CASE("tensor: activations beyond the range of half precision multiply right, for one token as for many") {
-  for (kernels::Isa isa : {kernels::Isa::ref, kernels::Isa::avx2, kernels::Isa::avx512}) {
+  for (kernels::Isa isa : kEverySet) {
     if (!kernels::isa_supported(isa)) continue;
     CpuBackend device(kernels::table(isa), 2, true);
     // f16 weights: 64 ones a row.
@@ -240,7 +242,7 @@ struct BothWays {
 }  // namespace
 
 TEST_CASE("tensor: interleaved weights are read and multiply as plain ones, with either kind of activations") {
-  for (kernels::Isa isa : {kernels::Isa::ref, kernels::Isa::avx2, kernels::Isa::avx512})
+  for (kernels::Isa isa : kEverySet)
     for (int type = 0; type < kDtypes; type++) {
       const Dtype t = Dtype(type);
       if (!has_x16(t) || !kernels::isa_supported(isa)) continue;
@@ -366,7 +368,7 @@ TEST_CASE("tensor: a mixture of experts in every quantized type gives the same b
     for (float v : expected) size += std::fabs(double(v));
     CHECK(std::isfinite(size));
     CHECK(size > 0);
-    for (kernels::Isa isa : {kernels::Isa::ref, kernels::Isa::avx2, kernels::Isa::avx512}) {
+    for (kernels::Isa isa : kEverySet) {
       if (!kernels::isa_supported(isa)) continue;
       CHECK(run(isa, 2, false) == expected);
       CHECK(run(isa, 1, true) == expected);

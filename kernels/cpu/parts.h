@@ -12,6 +12,8 @@ namespace tealight::kernels {
 TL_PARTS(ref)
 TL_PARTS(avx2)
 TL_PARTS(avx512)
+TL_PARTS(neon)
 #undef TL_PARTS
+void quant_i8mm(Table& t);  // the rest is neon's
 
 }  // namespace tealight::kernels

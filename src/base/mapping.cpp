@@ -8,31 +8,44 @@
 #include <unistd.h>
 
 #include "src/base/error.h"
+#include "src/base/hash.h"
 
 namespace tealight {
 
 std::shared_ptr<const Mapping> Mapping::open(const std::string& path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(Code::file, path, ": ", std::strerror(errno));
+  struct Fd {
+    int fd;
+    ~Fd() {
+      if (fd >= 0) ::close(fd);
+    }
+  } file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) fail(Code::file, path, ": ", std::strerror(errno));
+  return of_fd(file.fd, path);
+}
+
+std::shared_ptr<const Mapping> Mapping::of_fd(int fd, const std::string& path) {
   struct stat st;
-  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-    ::close(fd);
-    fail(Code::file, path, ": not a regular file");
-  }
+  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) fail(Code::file, path, ": not a regular file");
   std::shared_ptr<Mapping> m(new Mapping);
   m->path_ = path;
   m->size_ = size_t(st.st_size);
-  if (m->size_) {
-    void* p = mmap(nullptr, m->size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (p == MAP_FAILED) {
-      int e = errno;
-      ::close(fd);
-      fail(Code::file, path, ": cannot map ", m->size_, " bytes: ", std::strerror(e));
-    }
-    m->data_ = static_cast<const std::byte*>(p);
-    m->mapped_ = true;
-  }
-  ::close(fd);
+  const int64_t identity[] = {int64_t(st.st_dev), int64_t(st.st_ino), int64_t(st.st_size), int64_t(st.st_mtim.tv_sec),
+                              int64_t(st.st_mtim.tv_nsec), int64_t(st.st_ctim.tv_sec), int64_t(st.st_ctim.tv_nsec)};
+  m->identity_ = hash64({reinterpret_cast<const char*>(identity), sizeof identity});
+  if (!m->size_) return m;
+  void* p = mmap(nullptr, m->size_, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (p == MAP_FAILED) fail(Code::file, path, ": cannot map ", m->size_, " bytes: ", std::strerror(errno));
+  m->data_ = static_cast<const std::byte*>(p);
+  m->mapped_ = true;
+  return m;
+}
+
+std::shared_ptr<const Mapping> Mapping::part(std::shared_ptr<const Mapping> whole, size_t offset, size_t bytes, std::string name) {
+  std::shared_ptr<Mapping> m(new Mapping);
+  m->path_ = std::move(name);
+  m->data_ = whole->data() + offset;
+  m->size_ = bytes;
+  m->whole_ = std::move(whole);
   return m;
 }
 

@@ -13,6 +13,10 @@ class Mapping {
  public:
   // Maps a whole regular file. Errors: Code::file with the path and the system's reason. An empty file maps to an empty range.
   static std::shared_ptr<const Mapping> open(const std::string& path);
+  // The same from a descriptor, which stays the caller's; `path` is for messages.
+  static std::shared_ptr<const Mapping> of_fd(int fd, const std::string& path);
+  // A part of another one, which it keeps alive. The caller has checked that it lies inside.
+  static std::shared_ptr<const Mapping> part(std::shared_ptr<const Mapping> whole, size_t offset, size_t bytes, std::string name);
   // Takes over bytes that are already in memory (tests, fuzzers, embedded sections).
   static std::shared_ptr<const Mapping> from_bytes(std::string bytes);
   ~Mapping();
@@ -24,13 +28,17 @@ class Mapping {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   const std::string& path() const { return path_; }
+  // A hash of device, file number, size and times of change: another one when the file has changed. 0 for bytes in memory.
+  uint64_t identity() const { return identity_; }
 
  private:
   Mapping() = default;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  uint64_t identity_ = 0;
   bool mapped_ = false;
   std::string path_, owned_;
+  std::shared_ptr<const Mapping> whole_;
 };
 
 // Whole text of a small file (configs, templates). Errors: Code::file; also when it is larger than max_bytes.

@@ -17,6 +17,10 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
+  // Makes the workers now rather than at the first job.
+  void start_now() {
+    if (threads_ > 1 && !workers_) start();
+  }
   // Runs f(thread) for thread = 0 .. threads() - 1, 0 on the caller, and returns when all have ended. f must not throw.
   // One job at a time; f must not call run.
   template <class F>
@@ -45,8 +49,8 @@ class ThreadPool {
   int spins_;
 };
 
-// How many threads to use by default: the CPUs of the affinity mask, not more than the cgroup's CPU quota (rounded down),
-// on AWS Lambda the memory size / 1769 MB (nearest); at least one. What cannot be read is ignored.
+// How many threads to use by default: the CPUs of the affinity mask, not more than the cgroup's CPU quota (rounded down) or, on
+// AWS Lambda, the memory size / 1769 MB (nearest); at least one. What cannot be read is ignored.
 int default_threads();
 
 // CPUs that a cgroup's quota pays for, rounded down but at least one; 0 where there is no quota. Version 2 is looked for in the

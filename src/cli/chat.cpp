@@ -29,7 +29,7 @@ constexpr CommandInfo kInfo = {
 // The conversation: messages as JSON objects; a system message, if any, is the first.
 class Conversation {
  public:
-  Conversation(Lm& lm, GenerateRequest request, std::string_view system) : generator_(lm), request_(std::move(request)) {
+  Conversation(Lm& lm, GenerateRequest request, std::string_view system) : lm_(lm), generator_(lm), request_(std::move(request)) {
     request_.chat = true;
     if (!system.empty()) messages_.push_back(message_json("system", system));
     first_turn_ = messages_.size();
@@ -42,12 +42,12 @@ class Conversation {
       request_.messages.clear();
       for (const std::string& m : messages_) request_.messages += cat(request_.messages.empty() ? "[" : ",", m);
       request_.messages += "]";
-      prompt = generator_.encode(request_);
+      prompt = encode_request(lm_, request_);
       if (prompt.size() <= generator_.capacity() || messages_.size() < first_turn_ + 3) break;
       warn("the context is full: the oldest turn is forgotten");
       messages_.erase(messages_.begin() + ptrdiff_t(first_turn_), messages_.begin() + ptrdiff_t(first_turn_) + 2);
     }
-    GenerateResult result = generator_.generate(request_, prompt, sink, &SignalPipe::came);
+    GenerateResult result = generator_.generate(request_, prompt, sink, {.cancelled = [] { return SignalPipe::came != 0; }});
     messages_.push_back(message_json("assistant", result.text));
     return result;
   }
@@ -56,6 +56,7 @@ class Conversation {
   const GenerateRequest& request() const { return request_; }
 
  private:
+  Lm& lm_;
   Generator generator_;
   GenerateRequest request_;
   std::vector<std::string> messages_;

@@ -7,13 +7,24 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/cli/commands.h"
+#include "src/host/detect.h"
 #include "src/host/stdio.h"
 
 namespace tealight::cli {
 namespace {
 
 constexpr const Command* kCommands[] = {
-    &run_command, &chat_command, &stdio_command, &inspect_command, &tokenize_command, &template_command, &logits_command, &bench_command,
+    &run_command,
+    &chat_command,
+    &stdio_command,
+    &serve_command,
+    &lambda_command,
+    &pack_command,
+    &inspect_command,
+    &tokenize_command,
+    &template_command,
+    &logits_command,
+    &bench_command,
 };
 
 constexpr int kDone = 0, kFailed = 1, kUsage = 2;
@@ -32,7 +43,7 @@ std::string overview() {
     s += cat("  ", left, c->info.summary, "\n");
   }
   s += "\n'tealight COMMAND --help' says more about one. 'tealight --version' prints the version.\n"
-       "TEALIGHT_ISA=ref|avx2|avx512 in the environment forces an instruction set.\n"
+       "TEALIGHT_ISA=ref|avx2|avx512 (on ARM ref|neon|i8mm) in the environment forces an instruction set.\n"
        "Exit codes: 0 done, 1 failed (file, model, request), 2 wrong usage.\n";
   return s;
 }
@@ -69,6 +80,21 @@ int run_or_explain(const Command& command, std::span<char* const> argv) {
   return kFailed;
 }
 
+// Without a command the environment says which host started this process: the executable is its function. 0, or the exit code.
+int find_host(const Command*& command) {
+  try {
+    switch (detect_host().kind) {
+      case HostKind::lambda: command = &lambda_command; break;
+      case HostKind::http: command = &serve_command; break;
+      default: break;
+    }
+    return 0;
+  } catch (const Error& e) {
+    log_line(e.message);
+    return kUsage;
+  }
+}
+
 }  // namespace
 }  // namespace tealight::cli
 
@@ -78,6 +104,11 @@ int main(int argc, char** argv) {
   if (word == "--version") return tealight::write_all(1, "tealight " TEALIGHT_VERSION "\n") ? kDone : kFailed;
   if (word == "--help" || word == "-h" || (word == "help" && argc == 2))
     return tealight::write_all(1, overview()) ? kDone : kFailed;
+  if (argc < 2 || word.starts_with('-')) {
+    const Command* host = nullptr;
+    if (const int code = find_host(host)) return code;
+    if (host) return run_or_explain(*host, {argv + 1, size_t(argc - 1)});
+  }
   if (argc < 2) return wrong_usage("no command given", "");
   const bool help = word == "help";
   if (help) word = argv[2];

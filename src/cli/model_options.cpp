@@ -1,12 +1,19 @@
 #include "src/cli/model_options.h"
 
+#include <cstdlib>
+
 #include "src/base/error.h"
+#include "src/base/mapping.h"
+#include "src/pack/pack_file.h"
 
 namespace tealight::cli {
 
 std::string model_path(const Args& args, const CommandInfo& command, size_t& next) {
   if (auto path = args.text("model")) return std::string(*path);
-  if (next >= args.positional().size()) fail(Code::usage, command.name, ": no MODEL given; it is the first argument, or --model");
+  const bool word = next < args.positional().size();
+  // A text is seldom the name of a file: where a model is there anyway, the first argument need not be one.
+  if (std::string own = default_model(); !own.empty() && !(word && file_exists(std::string(args.positional()[next])))) return own;
+  if (!word) fail(Code::usage, command.name, ": no MODEL given; it is the first argument, or --model");
   return std::string(args.positional()[next++]);
 }
 
@@ -19,6 +26,9 @@ LoadOptions load_options(const Args& args) {
   if (auto w = args.word("kv", kv_words)) o.kv = *w == "f16" ? LoadOptions::Kv::f16 : LoadOptions::Kv::f32;
   if (auto w = args.word("activations", activation_words))
     o.activations = *w == "int8" ? LoadOptions::Activations::int8 : LoadOptions::Activations::f32;
+  const char* folder = std::getenv("TEALIGHT_CACHE");
+  o.cache_dir = args.text("cache").value_or(folder ? folder : "");
+  o.cache_bytes = uint64_t(args.integer("cache-size", 0, int64_t(1) << 40).value_or(1024)) << 20;
   return o;
 }
 

@@ -16,6 +16,8 @@ inline constexpr Option kModelOptions[] = {
     {"ctx", "-c", "N", "context in tokens (default: the model's, within the memory there is)"},
     {"kv", "", "f16|f32", "type of the cache (default: f16 for quantized models, else f32)"},
     {"activations", "", "int8|f32", "what quantized weights multiply (default int8)"},
+    {"cache", "", "DIR", "keep the states of prompts there, for prompts that begin alike (default: $TEALIGHT_CACHE)"},
+    {"cache-size", "", "MIB", "most that they may take (default 1024)"},
 };
 
 inline constexpr Option kSamplingOptions[] = {
@@ -34,6 +36,11 @@ inline constexpr Option kSamplingOptions[] = {
     {"ignore-eos", "", "", "go on after tokens that end an answer"},
 };
 
+// Of commands that answer strangers; sandbox_mode() reads it.
+inline constexpr Option kSandboxOptions[] = {
+    {"sandbox", "", "off|on|require", "give up what serving does not need; require: or do not start (default on)"},
+};
+
 // One table from several.
 template <size_t... N>
 constexpr auto join(const Option (&... tables)[N]) {
@@ -46,7 +53,8 @@ constexpr auto join(const Option (&... tables)[N]) {
   return all;
 }
 
-// The path of the model: --model, or the first positional argument, which `next` then passes over. Errors: Code::usage.
+// The path of the model: --model, or the first positional argument, which `next` then passes over. Where there is a model without
+// being named (default_model()), that argument is the model only if it names a file or folder. Errors: Code::usage.
 std::string model_path(const Args& args, const CommandInfo& command, size_t& next);
 LoadOptions load_options(const Args& args);
 

@@ -54,6 +54,13 @@ std::optional<std::string_view> Args::text(std::string_view name) const {
   return std::nullopt;
 }
 
+std::vector<std::string_view> Args::all(std::string_view name) const {
+  std::vector<std::string_view> values;
+  for (const auto& [key, value] : given_)
+    if (key == name) values.push_back(value);
+  return values;
+}
+
 std::optional<int64_t> Args::integer(std::string_view name, int64_t low, int64_t high) const {
   auto t = text(name);
   if (!t) return std::nullopt;

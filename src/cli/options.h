@@ -32,6 +32,7 @@ class Args {
   bool wants_help() const { return help_; }
   bool flag(std::string_view name) const { return bool(text(name)); }
   std::optional<std::string_view> text(std::string_view name) const;                    // the last one given
+  std::vector<std::string_view> all(std::string_view name) const;                        // every one given
   std::optional<int64_t> integer(std::string_view name, int64_t low, int64_t high) const;
   std::optional<double> number(std::string_view name, double low, double high) const;
   // The value must be one of the words.

@@ -7,7 +7,9 @@
 #include "src/base/error.h"
 #include "src/base/mapping.h"
 #include "src/cli/commands.h"
+#include "src/cli/model_options.h"
 #include "src/io/gguf.h"
+#include "src/pack/pack_file.h"
 #include "src/text/chat_template.h"
 
 namespace tealight::cli {
@@ -17,8 +19,8 @@ constexpr size_t kMaxInputBytes = 256 << 20, kMaxTemplateBytes = 16 << 20, kMaxC
 
 constexpr CommandInfo kInfo = {
     "template", "FILE", "render a chat template with variables from standard input",
-    "FILE is a .jinja, a .gguf, a tokenizer_config.json or a Hugging Face folder. Standard input is one JSON object, whose\n"
-    "members are the template's variables (messages, tools, add_generation_prompt, bos_token, ...); `now`, as in\n"
+    "FILE is a .jinja, a .gguf, a packed file, a tokenizer_config.json or a Hugging Face folder. Standard input is one JSON object,\n"
+    "whose members are the template's variables (messages, tools, add_generation_prompt, bos_token, ...); `now`, as in\n"
     "\"2031-03-14 09:26:53\", sets the clock. What the template renders goes to standard output, byte for byte.",
     {}};
 
@@ -47,6 +49,7 @@ std::string from_config(const std::string& path) {
 }
 
 std::string find_template(const std::string& path) {
+  if (const auto file = PackFile::open(path)) return std::string(file->chat_template());
   if (path.ends_with(".gguf")) return std::string(Gguf::open(path).string("tokenizer.chat_template").value_or(""));
   if (path.ends_with(".json")) return from_config(path);
   const std::string folder = is_directory(path) ? path : path.ends_with(".safetensors") ? path.substr(0, path.rfind('/') + 1) + "." : "";
@@ -56,8 +59,9 @@ std::string find_template(const std::string& path) {
 }
 
 int run(const Args& args) {
-  if (args.positional().size() != 1) fail(Code::usage, "template: expected one FILE, got ", args.positional().size());
-  const std::string path(args.positional()[0]);
+  size_t next = 0;
+  const std::string path = model_path(args, kInfo, next);
+  if (next < args.positional().size()) fail(Code::usage, "template: expected one FILE, got ", args.positional().size());
   const std::string source = find_template(path);
   if (source.empty() && !path.ends_with(".jinja")) fail(Code::template_, path, ": it has no chat template");
   const ChatTemplate chat = ChatTemplate::parse(source);

@@ -9,7 +9,9 @@
 #include "src/base/json.h"
 #include "src/base/mapping.h"
 #include "src/cli/commands.h"
+#include "src/cli/model_options.h"
 #include "src/io/gguf.h"
+#include "src/pack/pack_file.h"
 #include "src/text/tokenizer.h"
 
 namespace tealight::cli {
@@ -23,10 +25,20 @@ constexpr Option kOptions[] = {{"decode", "", "", "the other way: token ids, par
                                {"json-lines", "", "", "one JSON string a line in, one JSON array of ids a line out (with --decode: the reverse)"},
                                {"json", "", "", "print one JSON object: ids, pieces, text"}};
 constexpr CommandInfo kInfo{"tokenize", "FILE [TEXT]", "text to token ids and pieces, or back",
-                            "FILE is a .gguf, a Hugging Face directory or a tokenizer.json. Without TEXT, or with -, the text is read from standard input.",
+                            "FILE is a .gguf, a packed file, a Hugging Face directory or a tokenizer.json. Without TEXT, or with -, the text is read from standard input.",
                             kOptions};
 
+std::shared_ptr<const Tokenizer> from_pack(const PackFile& file) {
+  file.check_tokenizer();
+  if (file.gguf()) return Tokenizer::from_gguf(file.gguf(), &file.tables());
+  if (!file.hf()->tokenizer_json) fail(Code::tokenizer, file.path(), ": it has no tokenizer");
+  std::string config;
+  if (const Json j = file.hf()->tokenizer_config.root()) JsonWriter(config).value(j);
+  return Tokenizer::from_json(file.hf()->tokenizer_json->text(), config, file.hf()->tokenizer_json_path);
+}
+
 std::shared_ptr<const Tokenizer> load(const std::string& path) {
+  if (const auto file = PackFile::open(path)) return from_pack(*file);
   if (path.ends_with(".gguf")) return Tokenizer::from_gguf(std::make_shared<Gguf>(Gguf::open(path)));
   const bool folder = is_directory(path);
   const std::string json = folder ? path + "/tokenizer.json" : path;
@@ -115,12 +127,13 @@ void json_lines(const Tokenizer& t, std::string_view input, bool decode, bool sp
 
 int run(const Args& args) {
   const auto& given = args.positional();
-  if (given.empty() || given.size() > 2) fail(Code::usage, "tokenize: expected FILE [TEXT]");
-  const auto t = load(std::string(given[0]));
+  size_t next = 0;
+  const auto t = load(model_path(args, kInfo, next));
+  if (given.size() > next + 1) fail(Code::usage, "tokenize: expected FILE [TEXT]");
   const bool decode = args.flag("decode"), special = args.flag("special");
   const Tokenizer::Options o{!args.flag("no-bos"), special};
-  const bool from_stdin = given.size() < 2 || given[1] == "-";
-  const std::string input = from_stdin ? read_input() : std::string(given[1]);
+  const bool from_stdin = next == given.size() || given[next] == "-";
+  const std::string input = from_stdin ? read_input() : std::string(given[next]);
   if (args.flag("json-lines")) {
     json_lines(*t, input, decode, special, o);
     return 0;

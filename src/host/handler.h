@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,9 @@ struct Call {
   std::function<bool(std::string_view piece)> write;
   // True when the caller has gone; looked at between tokens. May be empty.
   std::function<bool()> gone;
+  // Pipes and UNIX sockets, never TCP: the caller may share memory (shared_memory.h), also by descriptors that came with the call.
+  bool local = false;
+  std::span<const int> files;
 };
 
 struct Answer {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -13,6 +14,8 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/host/openai.h"
+#include "src/host/shared_memory.h"
 
 namespace tealight {
 
@@ -45,6 +48,55 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+const int LineReader::kUnix = AF_UNIX;
+
+LineReader::LineReader(int fd, size_t max_bytes, int wake_fd) : fd_(fd), wake_fd_(wake_fd), max_bytes_(max_bytes) {
+  socklen_t size = sizeof domain_;
+  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain_, &size) != 0) domain_ = -1;
+}
+
+LineReader::~LineReader() {
+  take_files(SIZE_MAX);
+  close_files();
+}
+
+void LineReader::close_files() {
+  for (int fd : line_files_) ::close(fd);
+  line_files_.clear();
+}
+
+// The descriptors up to this place of the buffer go with the line that is given out.
+void LineReader::take_files(size_t end) {
+  std::erase_if(files_, [&](const File& f) {
+    if (f.at <= end) line_files_.push_back(f.fd);
+    return f.at <= end;
+  });
+}
+
+// Reads from a UNIX socket. The kernel ends a read after the first message that brings descriptors, so they belong to the line
+// of the last byte.
+ssize_t LineReader::receive(char* to, size_t size) {
+  constexpr size_t kMaxFiles = 16;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFiles)];
+  iovec bytes = {to, size};
+  msghdr message = {};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t n = ::recvmsg(fd_, &message, MSG_CMSG_CLOEXEC);
+  if (n < 0) return n;
+  const cmsghdr* c = CMSG_FIRSTHDR(&message);   // no option asks for another one
+  if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) return n;
+  for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+    int fd;
+    std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+    if (n > 0 && files_.size() < kMaxFiles) files_.push_back({size_t(to - buffer_.data()) + size_t(n) - 1, fd});
+    else ::close(fd);
+  }
+  return n;
+}
+
 bool LineReader::find_end(size_t& end) {
   const size_t at = buffer_.find('\n', scanned_);
   scanned_ = at == buffer_.npos ? buffer_.size() : at + 1;
@@ -61,7 +113,7 @@ int LineReader::fill() {
   constexpr size_t kChunk = 64 << 10;
   const size_t size = buffer_.size();
   buffer_.resize(size + kChunk);
-  const ssize_t n = ::read(fd_, buffer_.data() + size, kChunk);
+  const ssize_t n = domain_ == kUnix ? receive(buffer_.data() + size, kChunk) : ::read(fd_, buffer_.data() + size, kChunk);
   buffer_.resize(size + (n > 0 ? size_t(n) : 0));
   if (n < 0 && errno == EINTR) return -1;
   return n > 0;
@@ -70,13 +122,16 @@ int LineReader::fill() {
 LineReader::Status LineReader::next(std::string_view& line) {
   buffer_.erase(0, begin_);
   scanned_ -= begin_;
+  for (File& f : files_) f.at -= begin_;
   begin_ = 0;
+  close_files();
   if (buffer_.empty() && buffer_.capacity() > (1 << 20)) std::string().swap(buffer_);  // after a very long line
   while (true) {
     size_t end = 0;
     const bool found = find_end(end);
     if (found || (end_ && !buffer_.empty())) {
       begin_ = scanned_;
+      take_files(begin_ - 1);
       line = std::string_view(buffer_).substr(0, found ? end : buffer_.size());
       const bool skipped = std::exchange(skipping_, false) || line.size() > max_bytes_;
       return skipped ? Status::too_long : Status::line;
@@ -86,6 +141,7 @@ LineReader::Status LineReader::next(std::string_view& line) {
       skipping_ = true;
       buffer_.clear();
       scanned_ = 0;
+      for (File& f : files_) f.at = 0;
     }
     const int got = fill();
     if (got < 0) return Status::interrupted;
@@ -93,59 +149,19 @@ LineReader::Status LineReader::next(std::string_view& line) {
   }
 }
 
-namespace {
-
-// The bytes of a token as OpenAI's logprobs have them: its text, and each byte as a number.
-void write_token(JsonWriter& w, TokenLogprob t, const Tokenizer& tokenizer) {
-  std::string bytes;
-  tokenizer.append_bytes(bytes, t.id, false, false);
-  w.field("token", bytes).field("logprob", t.logprob).key("bytes").begin_array();
-  for (char c : bytes) w.value(int(static_cast<unsigned char>(c)));
-  w.end_array();
-}
-
-void write_logprobs(JsonWriter& w, const GenerateRequest& request, const GenerateResult& result, const Tokenizer& tokenizer) {
-  const size_t each = 1 + size_t(request.sampling.top_logprobs);
-  w.key("logprobs").begin_object().key("content").begin_array();
-  for (size_t i = 0; i + each <= result.logprobs.size(); i += each) {
-    w.begin_object();
-    write_token(w, result.logprobs[i], tokenizer);
-    w.key("top_logprobs").begin_array();
-    for (size_t j = 1; j < each; j++) {
-      w.begin_object();
-      write_token(w, result.logprobs[i + j], tokenizer);
-      w.end_object();
-    }
-    w.end_array().end_object();
-  }
-  w.end_array().end_object();
-}
-
-// What the answer and its delta lines begin with.
-void write_head(JsonWriter& w, const GenerateRequest& request, std::string_view object, Lm& lm) {
-  w.begin_object();
-  if (!request.id.empty()) w.key("id").raw(request.id);
-  w.field("object", object).field("model", lm.name());
-}
-
-}  // namespace
-
 std::string answer_json(const GenerateRequest& request, const GenerateResult& result, Lm& lm) {
   std::string out;
   out.reserve(result.text.size() + 512);
   JsonWriter w(out);
-  write_head(w, request, request.chat ? "chat.completion" : "text_completion", lm);
+  write_answer_head(w, {request.id, 0, std::string(lm.name())}, request.chat ? "chat.completion" : "text_completion");
   w.key("choices").begin_array().begin_object().field("index", 0);
   if (request.chat) w.key("message").begin_object().field("role", "assistant").field("content", result.text).end_object();
   else w.field("text", result.text);
   w.field("finish_reason", finish_name(result.finish));
   if (request.sampling.top_logprobs >= 0) write_logprobs(w, request, result, lm.tokenizer());
   w.end_object().end_array();
-  w.key("usage").begin_object();
-  w.field("prompt_tokens", uint64_t(result.prompt_tokens)).field("completion_tokens", uint64_t(result.completion_tokens));
-  w.field("total_tokens", uint64_t(result.prompt_tokens + result.completion_tokens));
-  w.key("prompt_tokens_details").begin_object().field("cached_tokens", uint64_t(result.cached_tokens)).end_object();
-  w.end_object().end_object();
+  write_usage(w, result);
+  w.end_object();
   return out;
 }
 
@@ -163,7 +179,7 @@ bool StdioHost::refuse(const Error& error, const std::string& id) {
   return open_;
 }
 
-bool StdioHost::answer(std::string_view line) {
+bool StdioHost::answer(std::string_view line, std::span<const int> files, bool local) {
   if (line.find_first_not_of(" \t\r") == line.npos) return open_;
   std::string id;
   try {
@@ -174,6 +190,12 @@ bool StdioHost::answer(std::string_view line) {
       fail(Error(e.code == Code::format ? Code::request : e.code, cat("expected one JSON object a line; ", e.message)));
     }
     id = request_id(doc.root());
+    if (!lm_.default_fields().empty()) doc = with_defaults(lm_.default_fields(), doc.root());
+    if (doc.root()["shm"]) {
+      if (!local) fail(Code::request, "shm: memory is shared over pipes and UNIX sockets alone");
+      answer_shared(doc.root(), files);
+      return open_;
+    }
     const GenerateRequest request = parse_request(doc.root());
     for (const std::string& name : request.unknown) warn("unknown field ", quoted(name), " is ignored");
     generate(request);
@@ -192,7 +214,7 @@ void StdioHost::generate(const GenerateRequest& request) {
   if (request.stream) {
     delta_begin_.clear();
     JsonWriter w(delta_begin_);
-    write_head(w, request, request.chat ? "chat.completion.chunk" : "text_completion", lm_);
+    write_answer_head(w, {request.id, 0, std::string(lm_.name())}, request.chat ? "chat.completion.chunk" : "text_completion");
     delta_begin_ += request.chat ? ",\"choices\":[{\"index\":0,\"delta\":{\"content\":" : ",\"choices\":[{\"index\":0,\"text\":";
     delta_end_ = request.chat ? "},\"finish_reason\":null}]}\n" : ",\"finish_reason\":null}]}\n";
     delta_.reserve(delta_begin_.size() + 4096);
@@ -201,6 +223,33 @@ void StdioHost::generate(const GenerateRequest& request) {
     result = generator_.generate(request);
   }
   open_ = open_ && write_(answer_json(request, result, lm_) + "\n");
+}
+
+void StdioHost::answer_shared(Json request, std::span<const int> files) {
+  SharedMemory memory(request["shm"], files);
+  const JsonDoc doc = JsonDoc::parse(without_shared(request, memory), "request");
+  const GenerateRequest q = parse_request(doc.root());
+  const std::vector<TokenId> prompt = memory.has("tokens") ? memory.tokens("tokens") : encode_request(lm_, q);
+  const std::string_view kind = memory.output_kind();
+  std::string out;
+  if (kind == "logits" || kind == "embedding") {
+    write_values(memory, kind, lm_, prompt);
+    JsonWriter w(out);
+    write_answer_head(w, {q.id, 0, std::string(lm_.name())}, kind);
+    w.key("usage").begin_object().field("prompt_tokens", uint64_t(prompt.size())).end_object();
+    w.key("shm").raw(memory.output_json()).end_object();
+  } else {
+    if (q.stream) fail(Code::request, "stream: not together with shm");
+    GenerateResult result = generator_.generate(q, prompt);
+    if (kind == "text") {
+      const std::span<std::byte> to = memory.output(result.text.size(), Dtype::u8, {int64_t(result.text.size())});
+      std::memcpy(to.data(), result.text.data(), to.size());
+      result.text.clear();
+    }
+    out = answer_json(q, result, lm_);
+    if (!kind.empty()) out.replace(out.size() - 1, 1, cat(",\"shm\":", memory.output_json(), "}"));
+  }
+  open_ = open_ && write_(out + "\n");
 }
 
 bool StdioHost::write_delta(std::string_view text) {
@@ -241,17 +290,18 @@ void SignalPipe::clear() {
   came = 0;
 }
 
-int serve_stdio(Lm& lm, int in, int out) {
+int serve_stdio(Lm& lm, int in, int out, SandboxMode sandbox) {
   const SignalPipe termination(SIGTERM);
   ::signal(SIGPIPE, SIG_IGN);
 
   StdioHost host(lm, [out](std::string_view line) { return write_all(out, line); });
   LineReader reader(in, RequestLimits::max_line_bytes, termination.fd());
+  enter_sandbox(lm, {.receive_files = reader.is_unix_socket()}, sandbox);
   bool open = true;
   while (open && !SignalPipe::came) {
     std::string_view line;
     switch (reader.next(line)) {
-      case LineReader::Status::line: open = host.answer(line); break;
+      case LineReader::Status::line: open = host.answer(line, reader.files(), reader.is_local()); break;
       case LineReader::Status::too_long:
         open = host.refuse(Error(Code::request, cat("the line is longer than ", RequestLimits::max_line_bytes, " bytes; shorten the request")));
         break;

@@ -396,6 +396,14 @@ void Gguf::take(std::vector<Entry> entries, std::vector<uint32_t> by_key, uint32
   weights_.index();
 }
 
+void Gguf::add(std::string_view key, const GgufValue& value) {
+  auto before = [&](uint32_t i, std::string_view k) { return entries_[i].key < k; };
+  const auto at = std::lower_bound(by_key_.begin(), by_key_.end(), key, before);
+  if (at != by_key_.end() && entries_[*at].key == key) fail(Code::format, "key ", quoted(key), " is used twice");
+  by_key_.insert(at, uint32_t(entries_.size()));
+  entries_.push_back({key, value});
+}
+
 GgufValue Gguf::find(std::string_view key) const {
   const Entry* e = find_entry(entries_, by_key_, key);
   return e ? e->value : GgufValue();
@@ -459,11 +467,12 @@ std::optional<std::vector<std::string_view>> Gguf::strings(std::string_view key)
   if (!v) return std::nullopt;
   if (!v.is_array || v.type != GgufType::string) fail(Code::format, "key ", quoted(key), ": expected an array of strings");
   std::vector<std::string_view> out(v.count);
-  const std::byte* p = v.data;
+  uint64_t at = 0;
   for (std::string_view& s : out) {
-    uint64_t n = load<uint64_t>(p);
-    s = {reinterpret_cast<const char*>(p + 8), n};
-    p += 8 + n;
+    const uint64_t n = v.bytes - at >= 8 ? load<uint64_t>(v.data + at) : UINT64_MAX;
+    if (v.bytes - at < 8 || n > v.bytes - at - 8) fail(Code::format, "key ", quoted(key), ": a string passes the end of the array");
+    s = {reinterpret_cast<const char*>(v.data + at + 8), n};
+    at += 8 + n;
   }
   return out;
 }

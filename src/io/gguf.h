@@ -35,6 +35,10 @@ class Gguf {
   static Gguf open(const std::string& path);
   static Gguf parse(std::shared_ptr<const Mapping> file);   // one file, not split
 
+  // Adds a pair whose key and payload live as long as the weights' files do. `bytes` must fit type and count, but what is in an
+  // array of strings need not be sound. A key that is there already: Code::format.
+  void add(std::string_view key, const GgufValue& value);
+
   struct Entry {
     std::string_view key;
     GgufValue value;

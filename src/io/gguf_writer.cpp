@@ -75,6 +75,14 @@ void GgufWriter::set(std::string_view key, std::span<const std::string> v) {
   n_pairs_++;
 }
 
+void GgufWriter::set(std::string_view key, const GgufValue& v) {
+  if (v.is_array) put_array(pairs_, key, v.type, size_t(v.count));
+  else put_key(pairs_, key, v.type);
+  if (v.type == GgufType::string && !v.is_array) put(pairs_, v.bytes);
+  pairs_.append(reinterpret_cast<const char*>(v.data), size_t(v.bytes));
+  n_pairs_++;
+}
+
 void GgufWriter::tensor(std::string_view name, Dtype dtype, std::span<const uint64_t> shape, const void* data) {
   TEALIGHT_CHECK(!shape.empty() && shape.size() <= 4 && gguf_type_number(dtype) >= 0);
   uint64_t rows = 1;

@@ -9,6 +9,8 @@
 
 namespace tealight {
 
+struct GgufValue;
+
 // Pairs and tensors are written in the order in which they are given. A key or tensor given twice is our own bug.
 // set("general.alignment", uint32_t(64)) moves the tensors to multiples of 64; without it they lie at multiples of 32.
 class GgufWriter {
@@ -23,6 +25,7 @@ class GgufWriter {
   void set(std::string_view key, std::span<const int32_t> v);
   void set(std::string_view key, std::span<const float> v);
   void set(std::string_view key, std::span<const std::string> v);
+  void set(std::string_view key, const GgufValue& v);   // as another file has it
 
   // shape: row-major, 1 to 4 dimensions. The data are not copied: they must live until bytes() or write().
   void tensor(std::string_view name, Dtype dtype, std::span<const uint64_t> shape, const void* data);

@@ -11,14 +11,19 @@ constexpr size_t kMaxTokenizerConfigBytes = 32 << 20;   // lists every added tok
 constexpr size_t kMaxTemplateBytes = 1 << 20;
 
 // Published configs hold Python's Infinity, hence lenient.
-JsonDoc read_json_object(const std::string& path, size_t max_bytes) {
-  JsonDoc doc = JsonDoc::parse(read_text_file(path, max_bytes), path, true);
-  if (!doc.root().is_object()) fail(Code::format, path, ": expected an object, got ", kind_name(doc.root().kind()));
+JsonDoc json_object(std::string_view text, const std::string& name) {
+  JsonDoc doc = JsonDoc::parse(text, name, true);
+  if (!doc.root().is_object()) fail(Code::format, name, ": expected an object, got ", kind_name(doc.root().kind()));
   return doc;
 }
 
-JsonDoc read_json_if_there(const std::string& path, size_t max_bytes) {
-  return file_exists(path) ? read_json_object(path, max_bytes) : JsonDoc();
+std::string text_if_there(const std::string& path, size_t max_bytes) {
+  return file_exists(path) ? read_text_file(path, max_bytes) : std::string();
+}
+
+// With its slash.
+std::string folder_of(const std::string& path) {
+  return is_directory(path) ? path + (path.ends_with('/') ? "" : "/") : path.substr(0, path.rfind('/') + 1);
 }
 
 std::string template_of(Json v, const std::string& path) {
@@ -40,13 +45,24 @@ WeightSet open_weights(const std::string& folder) {
 
 }  // namespace
 
+HfCheckpoint::Texts HfCheckpoint::texts(const std::string& path) {
+  const std::string folder = folder_of(path);
+  return {read_text_file(folder + "config.json", kMaxConfigBytes), text_if_there(folder + "generation_config.json", kMaxConfigBytes),
+          text_if_there(folder + "tokenizer_config.json", kMaxTokenizerConfigBytes)};
+}
+
+HfCheckpoint HfCheckpoint::parse(const Texts& texts, std::string_view where) {
+  HfCheckpoint c;
+  c.config = json_object(texts.config, cat(where, "config.json"));
+  if (!texts.generation_config.empty()) c.generation_config = json_object(texts.generation_config, cat(where, "generation_config.json"));
+  if (!texts.tokenizer_config.empty()) c.tokenizer_config = json_object(texts.tokenizer_config, cat(where, "tokenizer_config.json"));
+  return c;
+}
+
 HfCheckpoint HfCheckpoint::open(const std::string& path) {
   const bool whole = is_directory(path);
-  const std::string folder = whole ? path + (path.ends_with('/') ? "" : "/") : path.substr(0, path.rfind('/') + 1);
-  HfCheckpoint c;
-  c.config = read_json_object(folder + "config.json", kMaxConfigBytes);
-  c.generation_config = read_json_if_there(folder + "generation_config.json", kMaxConfigBytes);
-  c.tokenizer_config = read_json_if_there(folder + "tokenizer_config.json", kMaxTokenizerConfigBytes);
+  const std::string folder = folder_of(path);
+  HfCheckpoint c = parse(texts(path), folder);
   if (file_exists(folder + "tokenizer.json")) c.tokenizer_json_path = folder + "tokenizer.json";
   const std::string jinja = folder + "chat_template.jinja";
   if (file_exists(jinja)) c.chat_template = read_text_file(jinja, kMaxTemplateBytes);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -11,9 +12,10 @@
 
 namespace tealight {
 
-OutputFile::OutputFile(const std::string& path) : path_(path), tmp_(path + ".tmp") {
+OutputFile::OutputFile(const std::string& path, bool executable) : path_(path), tmp_(path + ".tmp") {
   fd_ = ::open(tmp_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) fail(Code::file, tmp_, ": ", std::strerror(errno));
+  if (executable) fchmod(fd_, 0755);
 }
 
 OutputFile::~OutputFile() {

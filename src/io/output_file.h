@@ -9,7 +9,7 @@ namespace tealight {
 // and the system's reason.
 class OutputFile {
  public:
-  explicit OutputFile(const std::string& path);
+  explicit OutputFile(const std::string& path, bool executable = false);   // mode 0755, else as the umask says
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;

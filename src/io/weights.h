@@ -18,6 +18,7 @@ struct WeightView {
   static constexpr int kMaxRank = 8;
   std::string_view name;
   Dtype dtype = Dtype::f32;
+  bool interleaved = false;    // rows lie in the x16 layout (packed files; kernels/types.h), `bytes` being what that takes
   bool computable = true;      // false: a type that the format knows and we do not; using it is an error that names the tensor
   uint32_t file_type = 0;      // the format's own type number (GGUF), for messages
   std::string_view type_name;  // the format's own name of the type, also where it is not computable

@@ -1,38 +1,67 @@
 #include "src/nn/state.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "src/base/checked.h"
+#include "src/base/error.h"
 
 namespace tealight::nn {
 namespace {
 
 int rounded(int capacity) { return int(align_up(uint64_t(std::max(capacity, 1)), 16)); }
 
-// Each array starts on a cache line.
-uint64_t array_bytes(int heads, int width, int capacity, Dtype dtype) {
-  return align_up(uint64_t(heads) * uint64_t(width) * uint64_t(capacity) * uint64_t(info(dtype).bytes), 64);
+// K, or V, of 16 positions of one layer.
+uint64_t part_bytes(int heads, int width, Dtype dtype) { return uint64_t(heads) * uint64_t(width) * 16 * uint64_t(info(dtype).bytes); }
+
+uint64_t layer_bytes(const State::LayerSpec& l, Dtype dtype) {
+  return align_up(part_bytes(l.kv_heads, l.d, dtype) + part_bytes(l.kv_heads, l.dv, dtype), 64);
 }
 
 }  // namespace
 
-uint64_t State::bytes_needed(std::span<const LayerSpec> layers, Dtype dtype, int capacity) {
-  uint64_t n = 0;
-  for (const LayerSpec& l : layers)
-    n += array_bytes(l.kv_heads, l.d, rounded(capacity), dtype) + array_bytes(l.kv_heads, l.dv, rounded(capacity), dtype);
-  return n;
+uint64_t State::bytes_needed(std::span<const LayerSpec> layers, Dtype dtype, int positions) {
+  uint64_t tile = 0;
+  for (const LayerSpec& l : layers) tile += layer_bytes(l, dtype);
+  return tile * uint64_t(rounded(positions) / 16);
 }
 
-State::State(Backend& device, std::span<const LayerSpec> layers, Dtype dtype, int capacity) : capacity_(rounded(capacity)) {
-  memory_ = Tensor::empty(device, {int64_t(bytes_needed(layers, dtype, capacity))}, Dtype::u8);
-  char* at = memory_.data<char>();
+State::State(Backend& device, std::span<const LayerSpec> layers, Dtype dtype, int capacity)
+    : capacity_(rounded(capacity)), tile_bytes_(bytes_needed(layers, dtype, 16)) {
+  memory_ = Tensor::empty(device, {int64_t(bytes_needed(layers, dtype, capacity) + kAlignment)}, Dtype::u8);
+  begin_ = reinterpret_cast<char*>(align_up(reinterpret_cast<uintptr_t>(memory_.data<char>()), kAlignment));
+  char* at = begin_;
   for (const LayerSpec& l : layers) {
-    KvLayer kv{dtype, l.kv_heads, l.d, l.dv, capacity_, at, nullptr};
-    at += array_bytes(l.kv_heads, l.d, capacity_, dtype);
-    kv.v = at;
-    at += array_bytes(l.kv_heads, l.dv, capacity_, dtype);
-    layers_.push_back(kv);
+    layers_.push_back({dtype, l.kv_heads, l.d, l.dv, capacity_, size_t(tile_bytes_), at, at + part_bytes(l.kv_heads, l.d, dtype)});
+    at += layer_bytes(l, dtype);
   }
+}
+
+void State::save(int first, int n, std::byte* to) const {
+  const uint64_t before = snapshot_bytes(first), bytes = snapshot_bytes(n) - before;
+  memory_.device().download(begin_ + before, to, size_t(bytes));
+  if (n % 16 == 0) return;
+  std::byte* tile = to + bytes - tile_bytes_;
+  for (const KvLayer& l : layers_) {
+    const size_t element = size_t(info(l.dtype).bytes), used = size_t(n % 16);
+    std::byte* k = tile + (static_cast<char*>(l.k) - begin_);
+    std::byte* v = tile + (static_cast<char*>(l.v) - begin_);
+    for (int i = 0; i < l.kv_heads * l.d; i++, k += 16 * element) std::memset(k + used * element, 0, (16 - used) * element);
+    for (int h = 0; h < l.kv_heads; h++, v += 16 * size_t(l.dv) * element)
+      std::memset(v + used * size_t(l.dv) * element, 0, (16 - used) * size_t(l.dv) * element);
+  }
+}
+
+void State::restore(int n, const std::byte* from) {
+  TEALIGHT_CHECK(n <= capacity_);
+  memory_.device().upload(from, begin_, size_t(snapshot_bytes(n)));
+  length = n;
+}
+
+void State::restore_mapped(int n, const std::byte* from, int fd, uint64_t offset) {
+  TEALIGHT_CHECK(n <= capacity_);
+  if (!memory_.device().map_private(begin_, fd, offset, size_t(snapshot_bytes(n)))) return restore(n, from);
+  length = n;
 }
 
 std::span<const AttentionRow> Batch::rows(int layer, int window) const {

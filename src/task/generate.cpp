@@ -5,16 +5,12 @@
 
 #include <algorithm>
 
+#include "src/base/clock.h"
 #include "src/base/error.h"
+#include "src/task/prefix_cache.h"
 
 namespace tealight {
 namespace {
-
-double seconds() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
-}
 
 uint64_t random_seed() {
   uint64_t seed;
@@ -85,122 +81,155 @@ std::string_view finish_name(Finish f) {
   return f == Finish::stop ? "stop" : f == Finish::length ? "length" : "cancelled";
 }
 
-Sequence& Generator::sequence() {
-  if (!sequence_) sequence_ = lm_.start();
-  return *sequence_;
-}
-
-size_t Generator::capacity() { return sequence().capacity(); }
-
-std::vector<TokenId> Generator::encode(const GenerateRequest& request) {
-  const Tokenizer& tokenizer = lm_.tokenizer();
+std::vector<TokenId> encode_request(Lm& lm, const GenerateRequest& request) {
+  const Tokenizer& tokenizer = lm.tokenizer();
+  if (!request.prompt_ids.empty()) {
+    for (TokenId id : request.prompt_ids)
+      if (id < 0 || size_t(id) >= lm.vocab()) fail(Code::request, "prompt: ", id, " is not a token id; there are ", lm.vocab());
+    return request.prompt_ids;
+  }
   if (!request.chat) {
     const TextPart part{request.prompt, true};
     return encode_prompt(tokenizer, {&part, 1});
   }
   const JsonDoc variables = JsonDoc::parse(template_variables(request, tokenizer), "messages");
-  const std::vector<RenderedPart> rendered = lm_.chat_template().render_parts(variables.root());
+  const std::vector<RenderedPart> rendered = lm.chat_template().render_parts(variables.root());
   std::vector<TextPart> parts;
   for (const RenderedPart& p : rendered) parts.push_back({p.text, p.from_template});
   return encode_prompt(tokenizer, parts);
 }
 
-GenerateResult Generator::generate(const GenerateRequest& request, const TextSink& sink, const volatile std::sig_atomic_t* cancel) {
-  return generate(request, encode(request), sink, cancel);
+namespace {
+
+SamplingOptions seeded(const GenerateRequest& request) {
+  SamplingOptions s = request.sampling;
+  s.seed = request.seed ? *request.seed : s.temperature > 0 ? random_seed() : 0;
+  return s;
+}
+
+}  // namespace
+
+// Everything that grows is reserved here: a step allocates nothing.
+Generation::Generation(Lm& lm, const GenerateRequest& request, std::span<const TokenId> prompt, Sequence& sequence, TextSink sink,
+                       GenerateControl control)
+    : lm_(lm), request_(request), prompt_(prompt.begin(), prompt.end()), sequence_(sequence), sink_(std::move(sink)),
+      control_(std::move(control)), sampler_(seeded(request), lm.vocab(), request.min_tokens > 0), decoder_(lm.tokenizer()),
+      matcher_(request.stop), begin_us_(monotonic_us()) {
+  const char* what = request.chat ? "messages" : "prompt";
+  const size_t room = sequence.capacity();
+  if (prompt.empty()) fail(Code::request, what, ": has no tokens; give a text that is not empty");
+  if (prompt.size() > room)
+    fail(Code::request, what, ": ", prompt.size(), " tokens are more than the context of ", room,
+         " tokens; shorten the text or start with a larger --ctx");
+  most_ = room - prompt.size() + 1;  // the last token that is chosen need not be evaluated
+  if (request.max_tokens > 0) most_ = std::min(most_, size_t(request.max_tokens));
+  sampler_.accept_prompt(prompt);
+
+  const std::span<const TokenId> held = sequence.ids();
+  while (given_ < held.size() && given_ + 1 < prompt.size() && held[given_] == prompt[given_]) given_++;
+  if (PrefixCache* cache = lm.prefix_cache()) given_ = std::max(given_, cache->restore(sequence, prompt, given_));
+  sequence.rewind(given_);
+  result_.prompt_tokens = prompt.size();
+  result_.cached_tokens = given_;
+
+  const size_t expected = std::min<size_t>(most_, 1 << 16);
+  const size_t logprobs = request.sampling.top_logprobs < 0 ? 0 : 1 + size_t(request.sampling.top_logprobs);
+  result_.text.reserve(expected * 16);
+  result_.logprobs.reserve(expected * logprobs);
+  if (!request.chat) decoder_.push(prompt_.back());  // the answer goes on in the prompt's text: a leading space of it counts
+}
+
+std::span<const TokenId> Generation::next(size_t most) {
+  constexpr size_t kPiece = 256, kFirstPiece = 32;
+  const size_t left = prompt_.size() - given_;
+  size_t n = std::max<size_t>(left, 1);
+  // In pieces where somebody may end it in the middle; how long the first one takes is not known yet.
+  if (control_.deadline_us) n = std::min(n, us_per_token_ > 0 ? kPiece : kFirstPiece);
+  else if (control_.cancelled) n = std::min(n, kPiece);
+  n = std::min(n, most);
+  if (control_.cancelled && control_.cancelled()) finish(Finish::cancelled);
+  else if (out_of_time(n)) finish(Finish::length);
+  if (done_) return {};
+  asked_us_ = monotonic_us();
+  asked_ = n;
+  if (left == 0) return {&chosen_, 1};
+  given_ += n;
+  return std::span(prompt_).subspan(given_ - n, n);
+}
+
+bool Generation::out_of_time(size_t tokens) {
+  if (!control_.deadline_us) return false;
+  const double pause_us = double(request_.delay_ms) * 1000;
+  return double(monotonic_us()) + us_per_token_ * double(tokens) + pause_us > double(control_.deadline_us);
+}
+
+void Generation::take(std::span<const float> logits) {
+  const int64_t now = monotonic_us();
+  us_per_token_ = double(now - asked_us_) / double(asked_);
+  if (given_ < prompt_.size()) return;
+  if (!answer_us_) answer_us_ = now;
+  const Tokenizer& tokenizer = lm_.tokenizer();
+  const bool may_end = result_.completion_tokens >= size_t(request_.min_tokens);
+  chosen_ = sampler_.sample(logits, may_end ? std::span<const TokenId>() : tokenizer.end_tokens);
+  result_.completion_tokens++;
+  result_.logprobs.insert(result_.logprobs.end(), sampler_.logprobs().begin(), sampler_.logprobs().end());
+  if (!request_.ignore_eos && contains(tokenizer.end_tokens, chosen_)) return finish(Finish::stop);
+  emit(matcher_.push(decoder_.push(chosen_)));
+  pause();
+  if (matcher_.stopped()) finish(Finish::stop);
+  else if (!heard_) finish(Finish::cancelled);
+  else if (result_.completion_tokens == most_) finish(Finish::length);
+}
+
+// Faults that tests ask for.
+void Generation::pause() const {
+  if (request_.delay_ms > 0) usleep(useconds_t(request_.delay_ms * 1000));
+  if (request_.fail_after > 0 && result_.completion_tokens >= size_t(request_.fail_after))
+    fail(Code::internal, "x_fail_after: ", request_.fail_after, " tokens were given");
+}
+
+void Generation::emit(std::string_view text) {
+  if (text.empty()) return;
+  result_.text += text;
+  if (sink_ && !sink_(text)) heard_ = false;
+}
+
+void Generation::finish(Finish f) {
+  if (done_) return;
+  done_ = true;
+  if (answer_us_ && heard_ && !matcher_.stopped()) emit(matcher_.push(decoder_.finish()));
+  if (answer_us_ && heard_ && !matcher_.stopped()) emit(matcher_.finish());
+  result_.finish = matcher_.stopped() ? Finish::stop : f;
+  const int64_t now = monotonic_us();
+  result_.prompt_seconds = double((answer_us_ ? answer_us_ : now) - begin_us_) * 1e-6;
+  result_.decode_seconds = answer_us_ ? double(now - answer_us_) * 1e-6 : 0;
+}
+
+void Generation::store_prompt() const {
+  if (PrefixCache* cache = lm_.prefix_cache()) cache->store(sequence_, prompt_);
+}
+
+Sequence& Generator::sequence() {
+  if (!sequence_) sequence_ = lm_.start();
+  return *sequence_;
+}
+
+GenerateResult Generator::generate(const GenerateRequest& request, const TextSink& sink, const GenerateControl& control) {
+  return generate(request, encode_request(lm_, request), sink, control);
 }
 
 GenerateResult Generator::generate(const GenerateRequest& request, std::span<const TokenId> prompt, const TextSink& sink,
-                                   const volatile std::sig_atomic_t* cancel) {
-  const size_t room = capacity();
-  if (prompt.empty()) fail(Code::request, request.chat ? "messages" : "prompt", ": has no tokens; give a text that is not empty");
-  if (prompt.size() > room)
-    fail(Code::request, request.chat ? "messages" : "prompt", ": ", prompt.size(), " tokens are more than the context of ", room,
-         " tokens; shorten the text or start with a larger --ctx");
-  size_t most = room - prompt.size() + 1;  // the last token that is chosen need not be evaluated
-  if (request.max_tokens > 0) most = std::min(most, size_t(request.max_tokens));
-  SamplingOptions sampling = request.sampling;
-  sampling.seed = request.seed ? *request.seed : sampling.temperature > 0 ? random_seed() : 0;
-  Sampler sampler(sampling, lm_.vocab(), request.min_tokens > 0);
-  sampler.accept_prompt(prompt);
-
-  GenerateResult result;
-  result.prompt_tokens = prompt.size();
-  const double begin = seconds();
-  const std::span<const float> logits = eval_prompt(prompt, result, cancel);
-  const double middle = seconds();
-  if (logits.empty()) result.finish = Finish::cancelled;
-  else decode(request, logits, most, sampler, result, sink, cancel);
-  valid_ = true;
-  result.prompt_seconds = middle - begin;
-  result.decode_seconds = seconds() - middle;
-  return result;
-}
-
-// Leaves what the sequence and the prompt have in common, evaluates the rest. Empty when cancelled.
-std::span<const float> Generator::eval_prompt(std::span<const TokenId> prompt, GenerateResult& result,
-                                              const volatile std::sig_atomic_t* cancel) {
-  if (!valid_) ids_.clear();
-  valid_ = false;  // until the request has ended without an error
-  size_t common = 0;
-  while (common < ids_.size() && common + 1 < prompt.size() && ids_[common] == prompt[common]) common++;
-  ids_.resize(common);
-  sequence().rewind(common);
-  result.cached_tokens = common;
-  // In one call where nobody can cancel: the sequence splits it into batches itself.
-  const size_t batch = cancel ? 512 : prompt.size();
-  std::span<const float> logits;
-  while (ids_.size() < prompt.size()) {
-    if (cancel && *cancel) return {};
-    const std::span<const TokenId> next = prompt.subspan(ids_.size(), std::min(batch, prompt.size() - ids_.size()));
-    logits = sequence().eval(next);
-    ids_.insert(ids_.end(), next.begin(), next.end());
+                                   const GenerateControl& control) {
+  Generation g(lm_, request, prompt, sequence(), sink, control);
+  try {
+    while (!g.done())
+      if (const std::span<const TokenId> ids = g.next(prompt.size()); !ids.empty()) g.take(sequence().eval(ids));
+  } catch (...) {
+    sequence().rewind(0);   // nothing of a request that failed is used again
+    throw;
   }
-  return logits;
-}
-
-// Chooses up to `most` tokens. Everything that grows is reserved before the first one.
-void Generator::decode(const GenerateRequest& request, std::span<const float> logits, size_t most, Sampler& sampler, GenerateResult& result,
-                       const TextSink& sink, const volatile std::sig_atomic_t* cancel) {
-  const Tokenizer& tokenizer = lm_.tokenizer();
-  const size_t logprobs = request.sampling.top_logprobs < 0 ? 0 : 1 + size_t(request.sampling.top_logprobs);
-  const size_t expected = std::min<size_t>(most, 1 << 16);
-  result.text.reserve(expected * 16);
-  result.logprobs.reserve(expected * logprobs);
-  ids_.reserve(ids_.size() + expected);
-  StreamDecoder decoder(tokenizer);
-  if (!request.chat) decoder.push(ids_.back());  // the answer goes on in the prompt's text: a leading space of it counts
-  StopMatcher matcher(request.stop);
-  bool heard = true;
-  const auto emit = [&](std::string_view text) {
-    if (text.empty()) return;
-    result.text += text;
-    if (sink && !sink(text)) heard = false;
-  };
-
-  result.finish = Finish::length;
-  while (true) {
-    if (cancel && *cancel) {
-      result.finish = Finish::cancelled;
-      break;
-    }
-    const bool may_end = result.completion_tokens >= size_t(request.min_tokens);
-    const TokenId id = sampler.sample(logits, may_end ? std::span<const TokenId>() : tokenizer.end_tokens);
-    result.completion_tokens++;
-    result.logprobs.insert(result.logprobs.end(), sampler.logprobs().begin(), sampler.logprobs().end());
-    if (!request.ignore_eos && contains(tokenizer.end_tokens, id)) {
-      result.finish = Finish::stop;
-      break;
-    }
-    emit(matcher.push(decoder.push(id)));
-    if (matcher.stopped()) result.finish = Finish::stop;
-    else if (!heard) result.finish = Finish::cancelled;
-    if (result.finish != Finish::length || result.completion_tokens == most) break;
-    logits = sequence().eval({&id, 1});
-    ids_.push_back(id);
-  }
-  if (heard && !matcher.stopped()) emit(matcher.push(decoder.finish()));
-  if (heard && !matcher.stopped()) emit(matcher.finish());
-  if (matcher.stopped()) result.finish = Finish::stop;
+  g.store_prompt();
+  return std::move(g.result());
 }
 
 }  // namespace tealight

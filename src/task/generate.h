@@ -1,6 +1,5 @@
 // From a request to an answer: prompt, evaluation, sampling, decoding, and the reasons to end.
 #pragma once
-#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -50,30 +49,77 @@ struct GenerateResult {
 // listens any more, and the answer ends (Finish::cancelled).
 using TextSink = std::function<bool(std::string_view)>;
 
-// Answers requests one after the other with one sequence, and evaluates only what differs from the request before.
+// What ends an answer from outside.
+struct GenerateControl {
+  std::function<bool()> cancelled;     // looked at before each token and each piece of the prompt; may be empty
+  int64_t deadline_us = 0;             // CLOCK_MONOTONIC; the answer ends (Finish::length) before a step that would pass it; 0: none
+};
+
+// The prompt's tokens, with exactly one BOS if the model wants one. Special tokens come from the prompt of a completion,
+// and in a chat only from what the template itself wrote. Errors: Code::request, Code::template_, Code::tokenizer.
+std::vector<TokenId> encode_request(Lm& lm, const GenerateRequest& request);
+
+// One answer under way. Whoever drives it evaluates what it asks for, alone or together with others:
+//   while (!g.done()) g.take(sequence.eval(g.next(batch)));
+class Generation {
+ public:
+  // Leaves in the sequence what it has in common with the prompt, or restores a stored prefix that is longer. `request` and the
+  // sequence outlive the generation. Errors: Code::request.
+  Generation(Lm& lm, const GenerateRequest& request, std::span<const TokenId> prompt, Sequence& sequence, TextSink sink,
+             GenerateControl control);
+
+  bool done() const { return done_; }
+  // What to evaluate next, at most `most` tokens: a piece of the prompt, or the token chosen last. Empty: the generation ended
+  // instead (cancelled, or out of time).
+  std::span<const TokenId> next(size_t most);
+  // The logits after these tokens: chooses a token and hands out text. Errors: Code::request when nothing can be chosen.
+  void take(std::span<const float> logits);
+  void cancel() { finish(Finish::cancelled); }
+  void store_prompt() const;           // in the model's prefix cache; after the answer, as it takes time
+  GenerateResult& result() { return result_; }
+
+ private:
+  void finish(Finish f);
+  void emit(std::string_view text);
+  bool out_of_time(size_t tokens);
+  void pause() const;
+
+  Lm& lm_;
+  const GenerateRequest& request_;
+  std::vector<TokenId> prompt_;
+  Sequence& sequence_;
+  TextSink sink_;
+  GenerateControl control_;
+  Sampler sampler_;
+  StreamDecoder decoder_;
+  StopMatcher matcher_;
+  GenerateResult result_;
+  size_t most_ = 0;                    // tokens that may be chosen
+  size_t given_ = 0;                   // tokens of the prompt that the sequence holds or next() has handed out
+  TokenId chosen_ = 0;
+  bool done_ = false, heard_ = true;
+  int64_t begin_us_, asked_us_ = 0, answer_us_ = 0;   // start, last next(), end of the prompt
+  double us_per_token_ = 0;            // of the last step
+  size_t asked_ = 0;                   // its tokens
+};
+
+// Answers requests one after the other with one sequence, and evaluates only what differs from the request before, or from a
+// stored prefix.
 class Generator {
  public:
   explicit Generator(Lm& lm) : lm_(lm) {}
 
-  // The prompt's tokens, with exactly one BOS if the model wants one. Special tokens come from the prompt of a completion,
-  // and in a chat only from what the template itself wrote. Errors: Code::request, Code::template_, Code::tokenizer.
-  std::vector<TokenId> encode(const GenerateRequest& request);
-  // Errors: Code::request; Code::memory. `cancel`: looked at before each token (and each batch of the prompt); may be null.
-  GenerateResult generate(const GenerateRequest& request, const TextSink& sink = {}, const volatile std::sig_atomic_t* cancel = nullptr);
+  // Errors: Code::request; Code::memory.
+  GenerateResult generate(const GenerateRequest& request, const TextSink& sink = {}, const GenerateControl& control = {});
   GenerateResult generate(const GenerateRequest& request, std::span<const TokenId> prompt, const TextSink& sink = {},
-                          const volatile std::sig_atomic_t* cancel = nullptr);
-  size_t capacity();                   // positions of the sequence
+                          const GenerateControl& control = {});
+  size_t capacity() { return sequence().capacity(); }   // positions of the sequence
 
  private:
   Sequence& sequence();
-  std::span<const float> eval_prompt(std::span<const TokenId> prompt, GenerateResult& result, const volatile std::sig_atomic_t* cancel);
-  void decode(const GenerateRequest& request, std::span<const float> logits, size_t most, Sampler& sampler, GenerateResult& result,
-              const TextSink& sink, const volatile std::sig_atomic_t* cancel);
 
   Lm& lm_;
   std::unique_ptr<Sequence> sequence_;
-  std::vector<TokenId> ids_;           // what the sequence holds
-  bool valid_ = true;                  // false after an error in the middle: nothing can be reused
 };
 
 }  // namespace tealight

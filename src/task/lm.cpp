@@ -1,13 +1,20 @@
 #include "src/task/lm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include "models/models.h"
 #include "src/base/error.h"
-#include "src/tensor/cpu_backend.h"
+#include "src/base/hash.h"
+#include "src/pack/pack_file.h"
+#include "src/task/prefix_cache.h"
+#include "src/task/sequence.h"
 
 namespace tealight {
 namespace {
@@ -23,20 +30,21 @@ uint64_t available_memory() {
   if (sysinfo(&s) != 0) return UINT64_MAX;
   uint64_t unit = s.mem_unit ? s.mem_unit : 1;
   uint64_t available = (uint64_t(s.freeram) + s.bufferram) * unit;
-  // sysinfo does not count the page cache, which can be given up: /proc/meminfo does.
-  if (std::FILE* f = std::fopen("/proc/meminfo", "re")) {
-    char line[128];
-    unsigned long long kb;
-    while (std::fgets(line, sizeof line, f))
-      if (std::sscanf(line, "MemAvailable: %llu", &kb) == 1) available = kb * 1024;
-    std::fclose(f);
-  }
-  return available;
+  // sysinfo does not count the page cache, which can be given up: /proc/meminfo does. It stays open, since a sandbox opens no file.
+  static const int meminfo = ::open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+  char text[512];
+  const ssize_t n = meminfo >= 0 ? ::pread(meminfo, text, sizeof text - 1, 0) : -1;
+  if (n <= 0) return available;
+  text[n] = 0;
+  unsigned long long kb;
+  const char* line = std::strstr(text, "MemAvailable:");
+  return line && std::sscanf(line, "MemAvailable: %llu", &kb) == 1 ? kb * 1024 : available;
 }
 
 class LmImpl final : public Lm {
  public:
   LmImpl(const std::string& path, const LoadOptions& o);
+  void warm_threads() override { device->start_threads(); }
   std::unique_ptr<Sequence> start(size_t tokens) override;
   const Tokenizer& tokenizer() const override;
   const ChatTemplate& chat_template() override;
@@ -45,10 +53,24 @@ class LmImpl final : public Lm {
   std::string_view architecture() const override { return architecture_; }
   std::string_view name() const override { return name_; }
   uint64_t weight_bytes() const override;
+  void eval(std::span<SequenceWork> work) override { engine.eval(work); }
+  uint64_t state_fingerprint() const override;
+  std::span<const std::shared_ptr<const Mapping>> files() const override { return files_; }
+  std::vector<float> embed(std::span<const TokenId> ids) override;
+  std::optional<uint64_t> weights_hash() const override { return pack_ ? std::optional(pack_->weights_hash()) : std::nullopt; }
+  std::span<const StateSnapshot> prefixes() const override { return prefixes_; }
+  void finish_checks() override {
+    if (pack_) pack_->check_tokenizer();
+  }
+  PrefixCache* prefix_cache() override { return cache_.get(); }
+  Dtype kv_dtype() const override { return kv; }
+  std::string_view default_fields() const override { return pack_ ? pack_->defaults() : std::string_view(); }
+  const PackFile* packed() const override { return pack_.get(); }
 
   LoadOptions options;
   std::unique_ptr<CpuBackend> device;
   nn::Decoder decoder;                               // its weights point at `device`: declared after it
+  Engine engine;                                     // points at both
   Dtype kv = Dtype::f32;
 
  private:
@@ -57,103 +79,14 @@ class LmImpl final : public Lm {
   void adopt(std::shared_ptr<const Tokenizer> t);
 
   std::string architecture_, name_, template_source_, tokenizer_error_;
+  std::shared_ptr<const PackFile> pack_;
+  std::vector<StateSnapshot> prefixes_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
+  std::vector<std::shared_ptr<const Mapping>> files_;
+  std::unique_ptr<PrefixCache> cache_;
   int64_t default_context_ = 0;
-};
-
-class SequenceImpl final : public Sequence {
- public:
-  SequenceImpl(LmImpl& lm, int capacity) : lm_(lm), state_(*lm.device, lm.decoder.state_layers(), lm.kv, capacity), capacity_(size_t(capacity)) {
-    ids_.reserve(capacity_);
-    const size_t batch = size_t(lm.options.batch);
-    positions_.reserve(batch);
-    states_.assign(batch, &state_);
-    rows_.reserve(batch);
-  }
-
-  std::span<const float> eval(std::span<const TokenId> ids) override {
-    run(ids, nullptr, nullptr);
-    return {logits_.data(), lm_.vocab()};
-  }
-  void eval_all(std::span<const TokenId> ids, void (*sink)(void*, size_t, std::span<const float>), void* context) override {
-    run(ids, sink, context);
-  }
-  size_t position() const override { return ids_.size(); }
-  size_t capacity() const override { return capacity_; }
-  void rewind(size_t position) override {
-    if (position < ids_.size()) ids_.resize(position);
-    state_.length = int(ids_.size());
-  }
-
- private:
-  using Sink = void (*)(void*, size_t, std::span<const float>);
-
-  // Appends and evaluates; logits_ is left with the last row. On an error the sequence is as it was.
-  void run(std::span<const TokenId> ids, Sink sink, void* context) {
-    if (ids.empty()) fail(Code::request, "nothing to evaluate: no tokens");
-    if (ids.size() > capacity_ - ids_.size())
-      fail(Code::request, "the sequence would have ", ids_.size() + ids.size(), " tokens, its context holds ", capacity_);
-    for (TokenId id : ids)
-      if (id < 0 || size_t(id) >= size_t(lm_.decoder.embedding.dim(0)))
-        fail(Code::request, "token id ", id, " is outside of the vocabulary of ", lm_.decoder.embedding.dim(0));
-    const size_t before = ids_.size();
-    ids_.insert(ids_.end(), ids.begin(), ids.end());
-    try {
-      // The longer form of the rotation holds for the whole sequence: when it begins to apply, all positions are evaluated anew.
-      const bool now_long = lm_.decoder.has_long_rope() && int64_t(ids_.size()) > lm_.decoder.original_context();
-      size_t from = before;
-      if (now_long != long_ && before) from = 0;
-      long_ = now_long;
-      while (from < ids_.size()) {
-        const size_t n = std::min(ids_.size() - from, size_t(lm_.options.batch));
-        step(from, n, from + n == ids_.size(), sink, context, before);
-        from += n;
-      }
-    } catch (...) {
-      rewind(before);
-      throw;
-    }
-    state_.length = int(ids_.size());
-  }
-
-  void step(size_t from, size_t n, bool last, Sink sink, void* context, size_t wanted_from) {
-    positions_.clear();
-    for (size_t i = 0; i < n; i++) positions_.push_back(int32_t(from + i));
-    nn::Batch b{{ids_.data() + from, n}, positions_, {states_.data(), n}, rows_};
-    Tensor h = lm_.decoder.hidden(b, long_);
-    if (sink) {
-      // Logits of many positions are made in pieces: a vocabulary is wide.
-      for (size_t i = 0; i < n; i += kLogitRows) {
-        const size_t m = std::min(kLogitRows, n - i);
-        if (from + i + m <= wanted_from) continue;
-        logits_ = lm_.decoder.logits(h.slice(0, int64_t(i), int64_t(i + m)));
-        check_fault();
-        for (size_t j = 0; j < m; j++)
-          if (from + i + j >= wanted_from) sink(context, from + i + j, {logits_.data() + j * lm_.vocab(), lm_.vocab()});
-      }
-      return;
-    }
-    if (last) logits_ = lm_.decoder.logits(h.slice(0, int64_t(n) - 1, int64_t(n)));
-    check_fault();
-  }
-
-  void check_fault() {
-    bool bad = lm_.device->take_fault();
-    if (!bad && logits_) bad = !lm_.device->kernels().all_finite(logits_.data(), size_t(logits_.elements()));
-    if (bad) fail(Code::request, "the model computed a value that is not finite (NaN or infinity)");
-  }
-
-  static constexpr size_t kLogitRows = 32;
-  LmImpl& lm_;
-  nn::State state_;
-  const size_t capacity_;
-  std::vector<TokenId> ids_;
-  std::vector<int32_t> positions_;
-  std::vector<nn::State*> states_;
-  std::vector<AttentionRow> rows_;
-  Tensor logits_;
-  bool long_ = false;
+  enum class Pooling { none, mean, first, last } pooling_ = Pooling::none;
 };
 
 LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name_(last_part(path)) {
@@ -163,23 +96,32 @@ LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name
   options.batch = std::clamp(options.batch, 1, 1 << 16);
   device = std::make_unique<CpuBackend>(*table, options.threads > 0 ? options.threads : default_threads(),
                                         options.activations == LoadOptions::Activations::int8);
-  std::shared_ptr<const Gguf> gguf;
-  std::shared_ptr<const HfCheckpoint> hf;
-  const bool is_gguf = !is_directory(path) && Mapping::open(path)->text().starts_with("GGUF");
-  if (is_gguf) gguf = std::make_shared<const Gguf>(Gguf::open(path));
-  else hf = std::make_shared<const HfCheckpoint>(HfCheckpoint::open(path));
+  const auto [pack, gguf, hf] = open_model(path);
+  pack_ = pack;
+  if (pack_ && !options.defer_checks) pack_->check_tokenizer();
   const models::Source source = gguf ? models::Source(gguf, *device) : models::Source(hf, *device);
   architecture_ = source.architecture();
   const models::Architecture* a = models::find_architecture(source);
   if (!a) fail(Code::unsupported, path, ": architecture ", quoted(architecture_), " is not known; known are: ", models::known_architectures());
   decoder = a->load(source);
+  const std::span<const std::shared_ptr<const Mapping>> files = gguf ? gguf->weights().files() : hf->weights.files();
+  files_.assign(files.begin(), files.end());
+  if (const int64_t p = source.integer("pooling_type", "", 0); p >= 0 && p <= 3) pooling_ = Pooling(p);
   if (gguf) load_tokenizer_gguf(gguf);
   else load_tokenizer_hf(*hf);
 
   bool quantized = false;
   nn::each_weight(decoder, [&](const Tensor& w) { quantized |= w && is_quantized(w.dtype()); });
-  if (options.kv == LoadOptions::Kv::automatic) kv = quantized ? Dtype::f16 : Dtype::f32;
+  if (options.kv == LoadOptions::Kv::automatic && pack_) kv = pack_->kv();
+  else if (options.kv == LoadOptions::Kv::automatic) kv = quantized ? Dtype::f16 : Dtype::f32;
   else kv = options.kv == LoadOptions::Kv::f16 ? Dtype::f16 : Dtype::f32;
+
+  engine.device = device.get();
+  engine.decoder = &decoder;
+  engine.kv = kv;
+  engine.reserve(options.batch);
+  if (pack_ && pack_->fingerprint() == state_fingerprint())
+    for (const PackFile::Prefix& p : pack_->prefixes()) prefixes_.push_back({p.ids, p.kv, pack_->fd(), p.offset});
 
   // Weights are mapped and can be dropped, but a model whose weights and smallest cache do not fit would only thrash.
   const uint64_t weights = weight_bytes(), available = available_memory();
@@ -195,6 +137,8 @@ LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name
     const uint64_t room = (available - weights) / 2 / std::max<uint64_t>(per_token, 1);
     default_context_ = std::max<int64_t>(16, std::min<int64_t>(default_context_, int64_t(std::min<uint64_t>(room, 1 << 30))));
   }
+  if (!prefixes().empty() || !options.cache_dir.empty()) cache_ = std::make_unique<PrefixCache>(*this);
+  if (!options.cache_dir.empty()) cache_->open(options.cache_dir, options.cache_bytes);
 }
 
 void LmImpl::adopt(std::shared_ptr<const Tokenizer> t) {
@@ -206,16 +150,18 @@ void LmImpl::adopt(std::shared_ptr<const Tokenizer> t) {
 
 void LmImpl::load_tokenizer_gguf(std::shared_ptr<const Gguf> file) {
   if (auto n = file->string("general.name")) name_ = *n;
-  adopt(Tokenizer::from_gguf(file));
+  else if (pack_) name_ = pack_->model_name();
+  adopt(Tokenizer::from_gguf(file, pack_ ? &pack_->tables() : nullptr));
   template_source_ = tokenizer_->chat_template;
 }
 
 void LmImpl::load_tokenizer_hf(const HfCheckpoint& hf) {
+  if (pack_) name_ = pack_->model_name();
   if (hf.tokenizer_json_path.empty()) {
     tokenizer_error_ = "the checkpoint has no tokenizer.json";
     return;
   }
-  auto json = Mapping::open(hf.tokenizer_json_path);
+  const auto json = hf.tokenizer_json ? hf.tokenizer_json : Mapping::open(hf.tokenizer_json_path);
   std::string config;
   if (hf.tokenizer_config.root()) JsonWriter(config).value(hf.tokenizer_config.root());
   auto t = std::const_pointer_cast<Tokenizer>(Tokenizer::from_json(json->text(), config, hf.tokenizer_json_path));
@@ -241,7 +187,7 @@ std::unique_ptr<Sequence> LmImpl::start(size_t tokens) {
   const uint64_t need = nn::State::bytes_needed(decoder.state_layers(), kv, int(std::min<int64_t>(capacity, INT32_MAX - 16)));
   if (const uint64_t available = available_memory(); need > available || capacity > INT32_MAX - 16)
     fail(Code::memory, "a cache of ", capacity, " positions needs ", need, " bytes, there are ", available);
-  return std::make_unique<SequenceImpl>(*this, int(capacity));
+  return std::make_unique<EngineSequence>(engine, int(capacity));
 }
 
 const Tokenizer& LmImpl::tokenizer() const {
@@ -265,6 +211,29 @@ uint64_t LmImpl::weight_bytes() const {
   if (decoder.head.w.data<void>() == decoder.embedding.data<void>())
     n -= decoder.embedding.bytes();
   return n;
+}
+
+uint64_t LmImpl::state_fingerprint() const {
+  constexpr uint64_t kFormat = 1;                    // of nn::State's memory
+  std::string s = cat(kFormat, ' ', architecture_, ' ', tealight::name(kv), ' ', options.activations == LoadOptions::Activations::int8);
+  for (const nn::State::LayerSpec& l : decoder.state_layers()) s += cat(' ', l.kv_heads, ' ', l.d, ' ', l.dv);
+  return hash64(s);
+}
+
+std::vector<float> LmImpl::embed(std::span<const TokenId> ids) {
+  if (pooling_ == Pooling::none) fail(Code::unsupported, name_, " makes no embeddings: its file does not say how states are pooled");
+  if (ids.empty()) fail(Code::request, "input: has no tokens");
+  EngineSequence sequence(engine, int(std::min<size_t>(ids.size(), size_t(default_context_))));
+  std::vector<double> sum(size_t(decoder.embedding.dim(1)));
+  engine.each_hidden(sequence, ids, [&](size_t position, std::span<const float> row) {
+    const bool wanted = pooling_ == Pooling::mean || position == (pooling_ == Pooling::first ? 0 : ids.size() - 1);
+    for (size_t i = 0; wanted && i < sum.size(); i++) sum[i] += double(row[i]);
+  });
+  double squares = 0;
+  for (double v : sum) squares += v * v;
+  std::vector<float> out;
+  for (double v : sum) out.push_back(float(squares > 0 ? v / std::sqrt(squares) : 0));
+  return out;
 }
 
 }  // namespace

@@ -2,14 +2,20 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/types.h"
+#include "src/base/error.h"
+#include "src/base/mapping.h"
 #include "src/text/chat_template.h"
 #include "src/text/tokenizer.h"
 
 namespace tealight {
+
+class PackFile;
 
 struct LoadOptions {
   int threads = 0;                  // 0: from affinity and quota
@@ -17,31 +23,70 @@ struct LoadOptions {
   int ctx = 0;                      // positions; 0: the model's own context length, within the memory there is
   enum class Kv { automatic, f16, f32 } kv = Kv::automatic;      // automatic: f16 where weights are quantized, else f32
   enum class Activations { int8, f32 } activations = Activations::int8;
+  std::string cache_dir;            // stored prefixes are found and put there (prefix_cache.h); empty: nowhere
+  uint64_t cache_bytes = uint64_t(1) << 30;
+  bool defer_checks = false;        // a packed file's tokenizer is not checked before Lm::finish_checks()
 };
 
-// One sequence with its cache. Not thread-safe; several may exist at a time and are evaluated in turn.
+// The state of the first tokens of a sequence, as bytes that are the same on every machine.
+struct StateSnapshot {
+  std::span<const TokenId> ids;
+  std::span<const std::byte> state;    // snapshot_bytes(ids.size())
+  // Where `state` lies in an open file, at a multiple of 64 KiB and followed by bytes up to the next multiple: it is mapped then,
+  // copied only where it is written. -1: not in a file.
+  int fd = -1;
+  uint64_t offset = 0;
+};
+
+using LogitsSink = void (*)(void* context, size_t position, std::span<const float> logits);
+
+// One sequence with its cache. Not thread-safe; several may exist at a time and are evaluated in turn, or together by Lm::eval.
 class Sequence {
  public:
   virtual ~Sequence() = default;
   // Appends tokens and evaluates them in batches. Returns the logits [vocab] after the last one, valid until the next call.
-  // Errors: Code::request when the context is full, an id is out of range, or a value becomes NaN or infinite.
+  // Errors: Code::request when the context is full, an id is out of range, or a value becomes NaN or infinite; the sequence is as
+  // it was before then.
   virtual std::span<const float> eval(std::span<const TokenId> ids) = 0;
-  // Like eval, but hands out every position's logits in order: sink(position, logits [vocab]).
-  virtual void eval_all(std::span<const TokenId> ids, void (*sink)(void* context, size_t position, std::span<const float> logits),
-                        void* context) = 0;
+  // Like eval, but hands out every position's logits in order: sink(context, position, logits [vocab]).
+  virtual void eval_all(std::span<const TokenId> ids, LogitsSink sink, void* context) = 0;
   virtual size_t position() const = 0;                           // tokens evaluated so far
   virtual size_t capacity() const = 0;                           // tokens that fit
+  virtual std::span<const TokenId> ids() const = 0;              // the tokens evaluated so far
   virtual void rewind(size_t position) = 0;                      // forgets all positions from this one on
+
+  // Snapshots: what comes after a restored one has the same bits as if all had been evaluated.
+  virtual uint64_t tile_bytes() const = 0;                       // of 16 positions
+  virtual uint64_t snapshot_bytes(size_t n) const = 0;           // of the first n positions; 0: they cannot be saved
+  // The tiles of positions first .. n - 1: snapshot_bytes(n) less the tiles before. first: a multiple of 16.
+  virtual void save(size_t first, size_t n, std::byte* to) const = 0;
+  // Replaces what the sequence holds. Errors: Code::format, Code::request when it does not fit; nothing has changed then.
+  virtual void restore(const StateSnapshot& snapshot) = 0;
 };
+
+// One sequence's part of a joint evaluation.
+struct SequenceWork {
+  Sequence* sequence = nullptr;
+  std::span<const TokenId> ids;        // to append
+  std::span<const float> logits;       // result: after the last of them, valid until the sequence's next evaluation
+  std::optional<Error> error;          // or what went wrong; the sequence is as it was before
+};
+
+class PrefixCache;
 
 class Lm {
  public:
-  // path: a .gguf, a .safetensors beside its config.json, or a Hugging Face directory. Errors name the file and the cause.
+  // path: a packed file, a .gguf, a .safetensors beside its config.json, or a Hugging Face directory. Errors name the file and the
+  // cause.
   static std::unique_ptr<Lm> load(const std::string& path, const LoadOptions& options);
   virtual ~Lm() = default;
 
+  // Makes the threads that evaluate, which would else be made at the first need: for hosts that enter a sandbox.
+  virtual void warm_threads() {}
   // Room for `tokens` positions (0: as the options say). Fails with Code::memory, naming need and supply in bytes.
   virtual std::unique_ptr<Sequence> start(size_t tokens = 0) = 0;
+  // Evaluates several sequences of this model in common passes: each gets the bits that it would get alone.
+  virtual void eval(std::span<SequenceWork> work) = 0;
   virtual const Tokenizer& tokenizer() const = 0;                // Code::tokenizer when the model has none
   virtual const ChatTemplate& chat_template() = 0;               // Code::template_ when the model has none; parsed on first use
   virtual size_t vocab() const = 0;
@@ -49,6 +94,22 @@ class Lm {
   virtual std::string_view architecture() const = 0;
   virtual std::string_view name() const = 0;                     // general.name, or the path's last part
   virtual uint64_t weight_bytes() const = 0;                     // bytes read for one token of a dense model
+  // What snapshots depend on but for the weights' values: the format, the layers, the types and how activations are computed.
+  virtual uint64_t state_fingerprint() const = 0;
+  virtual std::span<const std::shared_ptr<const Mapping>> files() const = 0;   // that hold the weights
+  virtual std::optional<uint64_t> weights_hash() const { return std::nullopt; }   // of all weights, where the file tells it
+  virtual std::span<const StateSnapshot> prefixes() const { return {}; }       // that the file brings along
+  virtual PrefixCache* prefix_cache() { return nullptr; }        // null: neither such prefixes nor a folder
+  // The embedding of a text, of length one, as the file says that its states are pooled. Errors: Code::unsupported where it does not.
+  virtual std::vector<float> embed(std::span<const TokenId> ids) = 0;
+
+  // The checks that LoadOptions::defer_checks put off. Text may be encoded and decoded before, but its tokens would be wrong in an
+  // altered file. Errors: Code::format.
+  virtual void finish_checks() {}
+  virtual Dtype kv_dtype() const { return Dtype::f32; }          // of keys and values, in sequences and snapshots
+  // Fields that a packed file puts under those of every request: a JSON object, or "" (see with_defaults in request.h).
+  virtual std::string_view default_fields() const { return {}; }
+  virtual const PackFile* packed() const { return nullptr; }     // the file that it comes from, if it is a packed one
 };
 
 }  // namespace tealight

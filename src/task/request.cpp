@@ -1,6 +1,7 @@
 #include "src/task/request.h"
 
 #include <charconv>
+#include <cstdlib>
 
 #include "src/base/error.h"
 
@@ -130,15 +131,31 @@ void read_messages(Json messages, GenerateRequest& q) {
   w.end_array();
 }
 
+// A text or token ids, or an array of one of these.
+void read_prompt_text(Json prompt, GenerateRequest& q) {
+  if (prompt.is_array() && prompt.size() > 0 && !prompt[size_t(0)].is_number()) {
+    if (prompt.size() > 1) fail(Code::request, "prompt: ", prompt.size(), " prompts in one request; only one is supported");
+    prompt = prompt[size_t(0)];
+  }
+  if (!prompt.is_array()) {
+    q.prompt = prompt.string("prompt");
+    return;
+  }
+  if (prompt.size() == 0) fail(Code::request, "prompt: is an empty array; give a text or token ids");
+  q.prompt_ids.reserve(prompt.size());
+  for (Json id : prompt.elements()) {
+    const int64_t x = id.integer("prompt");
+    if (x < 0 || x > INT32_MAX) fail(Code::request, "prompt: ", x, " is not a token id");
+    q.prompt_ids.push_back(TokenId(x));
+  }
+}
+
 void read_prompt(Json r, GenerateRequest& q) {
   Json messages = given(r, "messages"), prompt = given(r, "prompt");
   if (messages && prompt) fail(Code::request, "messages, prompt: give one of the two, not both");
   if (!messages && !prompt) fail(Code::request, "messages: missing; give messages (an array) or prompt (a string)");
   q.chat = bool(messages);
-  if (!q.chat) {
-    q.prompt = prompt.string("prompt");
-    return;
-  }
+  if (!q.chat) return read_prompt_text(prompt, q);
   read_messages(messages, q);
   if (Json tools = given(r, "tools")) {
     if (!tools.is_array()) fail(Code::request, "tools: expected an array, got ", kind_name(tools.kind()));
@@ -168,15 +185,21 @@ GenerateRequest read_request(Json r) {
   read(r, "stream", q.stream);
   if (Json o = given(r, "stream_options")) {
     if (!o.is_object()) fail(Code::request, "stream_options: expected an object, got ", kind_name(o.kind()));
-    bool include_usage = true;  // the final line always has it
-    read(o, "include_usage", include_usage);
+    read(o, "include_usage", q.stream_usage);
   }
   int64_t n = 1;
   read(r, "n", 1, 1, n);
+  if (given(r, "x_delay_ms") || given(r, "x_fail_after")) {
+    const char* faults = std::getenv("TEALIGHT_TEST_FAULTS");
+    if (!faults || std::string_view(faults) != "1") fail(Code::request, "x_delay_ms, x_fail_after: only for tests (TEALIGHT_TEST_FAULTS=1)");
+    read(r, "x_delay_ms", 0, 60'000, q.delay_ms);
+    read(r, "x_fail_after", 0, RequestLimits::max_tokens, q.fail_after);
+  }
   static constexpr std::string_view known[] = {
       "id", "messages", "prompt", "tools", "chat_template_kwargs", "temperature", "top_p", "top_k", "min_p", "typical_p",
       "repetition_penalty", "frequency_penalty", "presence_penalty", "seed", "logit_bias", "logprobs", "top_logprobs", "stop",
-      "max_tokens", "max_completion_tokens", "min_tokens", "ignore_eos", "stream", "stream_options", "n", "model", "user"};
+      "max_tokens", "max_completion_tokens", "min_tokens", "ignore_eos", "stream", "stream_options", "n", "model", "user",
+      "x_delay_ms", "x_fail_after"};
   for (auto [key, value] : r.members()) {
     bool found = false;
     for (std::string_view k : known) found |= k == key;
@@ -199,6 +222,43 @@ GenerateRequest parse_request(Json request) {
   } catch (const Error& e) {
     fail(Error(e.code == Code::format ? Code::request : e.code, e.message));  // format: a value of the wrong kind
   }
+}
+
+std::string check_defaults(std::string_view text, std::string_view what) {
+  const JsonDoc doc = JsonDoc::parse(text, what);
+  const Json fields = doc.root();
+  if (!fields.is_object()) fail(Code::request, what, ": expected an object of request fields, got ", kind_name(fields.kind()));
+  for (const char* own : {"id", "messages", "prompt"})
+    if (fields[own]) fail(Code::request, what, ": ", own, " belongs to one request; it has no default");
+  const JsonDoc whole = with_defaults(text, JsonDoc::parse(R"({"prompt":""})", what).root());
+  GenerateRequest q;
+  try {
+    q = parse_request(whole.root());
+  } catch (const Error& e) {
+    fail(e.code, what, ": ", e.message);
+  }
+  if (!q.unknown.empty()) fail(Code::request, what, ": no request has a field ", quoted(q.unknown[0]));
+  std::string out;
+  JsonWriter(out).value(fields);
+  return out;
+}
+
+JsonDoc with_defaults(std::string_view defaults, Json request) {
+  std::string text;
+  JsonWriter w(text);
+  if (!request.is_object() || defaults.empty()) {
+    w.value(request);
+    return JsonDoc::parse(text, "request");
+  }
+  const JsonDoc under = JsonDoc::parse(defaults, "defaults");
+  w.begin_object();
+  for (auto [key, value] : request.members()) w.field(key, value);
+  for (auto [key, value] : under.root().members()) {
+    const bool other_name = key == "max_completion_tokens" && request["max_tokens"];   // the newer one would win
+    if (!request[key] && !other_name) w.field(key, value);
+  }
+  w.end_object();
+  return JsonDoc::parse(text, "request");
 }
 
 std::string message_json(std::string_view role, std::string_view content) {

@@ -14,7 +14,8 @@ namespace tealight {
 struct GenerateRequest {
   std::string id;                    // JSON text of "id" (a string or a number); empty when there is none
   bool chat = false;                 // messages; else prompt
-  std::string prompt;                // taken as it is, special tokens in it are recognized
+  std::string prompt;                // taken as it is, special tokens in it are recognized; or
+  std::vector<TokenId> prompt_ids;   // the prompt as tokens, taken as they are
   std::string messages;              // JSON array for the chat template; every content is a string
   std::string tools;                 // JSON array for the chat template; empty when there are none
   std::string template_variables;    // JSON object: further variables for the template (chat_template_kwargs); may be empty
@@ -24,8 +25,11 @@ struct GenerateRequest {
   int64_t min_tokens = 0;            // end tokens cannot be chosen before
   bool ignore_eos = false;           // end tokens do not end the answer
   bool stream = false;
+  bool stream_usage = false;         // stream_options.include_usage
   std::vector<std::string> stop;     // the answer ends before the first of these; never empty strings
   std::vector<std::string> unknown;  // names of fields that were ignored
+  int64_t delay_ms = 0;              // x_delay_ms and x_fail_after, for tests: a pause after each token; an error after so many
+  int64_t fail_after = 0;
 };
 
 struct RequestLimits {
@@ -41,6 +45,12 @@ std::string request_id(Json request);
 
 // Errors: Code::request, "FIELD: what is wrong and what it should be".
 GenerateRequest parse_request(Json request);
+
+// Fields that are put under those of every request, from text: checked like a request's, without the fields that belong to one
+// request alone (id, messages, prompt). Returns the object's text. Errors: Code::request, Code::format, beginning with `what`.
+std::string check_defaults(std::string_view text, std::string_view what);
+// The request with `defaults` (of check_defaults) for the fields that it does not have; itself when it is no object.
+JsonDoc with_defaults(std::string_view defaults, Json request);
 
 // One message as `messages` holds them.
 std::string message_json(std::string_view role, std::string_view content);

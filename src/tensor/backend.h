@@ -39,14 +39,15 @@ struct AttentionSpec {
   float scale = 1, softcap = 0;
 };
 
-// Keys and values of one layer of one sequence: K in tiles of 16 positions with the positions in lanes, V by rows;
-// outermost the K/V heads. The memory belongs to the sequence's State.
+// Keys and values of one layer of one sequence, in tiles of 16 positions: in each tile, for each K/V head, K with the
+// positions in lanes and V by rows. The memory belongs to the sequence's State.
 struct KvLayer {
   Dtype dtype = Dtype::f32;           // f32 or f16
   int kv_heads = 0, d = 0, dv = 0;
   int capacity = 0;                   // positions, a multiple of 16
-  void* k = nullptr;                  // [kv_heads][capacity / 16][d][16]
-  void* v = nullptr;                  // [kv_heads][capacity][dv]
+  size_t tile_bytes = 0;              // from one tile of this layer to the next: the other layers' tiles lie between
+  void* k = nullptr;                  // tile 0: [kv_heads][d][16]
+  void* v = nullptr;                  // tile 0: [kv_heads][16][dv]
 };
 
 class Backend {
@@ -58,6 +59,9 @@ class Backend {
   virtual void free(Storage* s) noexcept = 0;              // count has fallen to zero
   virtual void upload(const void* host, void* device, size_t bytes) = 0;
   virtual void download(const void* device, void* host, size_t bytes) = 0;
+  // Replaces `bytes` of device memory by those of a file, copied when they are written and not before. Address and offset are
+  // multiples of 64 KiB, and the memory is owned up to the next multiple. False: not possible here, nothing has changed.
+  virtual bool map_private(void* /*device*/, int /*fd*/, uint64_t /*offset*/, size_t /*bytes*/) { return false; }
 
   // out: contiguous or strided, dtype f32; in: any view of the same shape, widened where it is not f32.
   virtual void copy(const Tensor& in, const Tensor& out) = 0;

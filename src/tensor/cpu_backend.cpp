@@ -1,5 +1,7 @@
 #include "src/tensor/cpu_backend.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -122,6 +124,10 @@ void CpuBackend::split(int64_t n, int64_t work, const F& f) {
 
 void CpuBackend::upload(const void* host, void* device, size_t bytes) { std::memcpy(device, host, bytes); }
 void CpuBackend::download(const void* device, void* host, size_t bytes) { std::memcpy(host, device, bytes); }
+
+bool CpuBackend::map_private(void* device, int fd, uint64_t offset, size_t bytes) {
+  return fd >= 0 && mmap(device, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, off_t(offset)) != MAP_FAILED;
+}
 
 void CpuBackend::read_row(const Tensor& w, int64_t row, float* out) const {
   constexpr int kPiece = 2048;                             // values: whole chunks of every type
@@ -426,10 +432,11 @@ namespace {
 // Writes one key and one value of every K/V head at a position of the cache.
 void store_kv(const kernels::Table& kernels, const KvLayer& kv, const float* k, int64_t k_stride, const float* v, int64_t v_stride,
               int position) {
-  const size_t tiles = size_t(kv.capacity) / 16, lane = size_t(position) % 16;
+  const size_t element = size_t(info(kv.dtype).bytes), lane = size_t(position) % 16;
+  const size_t tile_at = size_t(position) / 16 * kv.tile_bytes / element;
   for (int h = 0; h < kv.kv_heads; h++, k += k_stride, v += v_stride) {
-    const size_t tile = (size_t(h) * tiles + size_t(position) / 16) * size_t(kv.d) * 16 + lane;
-    const size_t row = (size_t(h) * size_t(kv.capacity) + size_t(position)) * size_t(kv.dv);
+    const size_t tile = tile_at + size_t(h) * size_t(kv.d) * 16 + lane;
+    const size_t row = tile_at + (size_t(h) * 16 + lane) * size_t(kv.dv);
     if (kv.dtype == Dtype::f32) {
       float* to = static_cast<float*>(kv.k) + tile;
       for (int i = 0; i < kv.d; i++) to[i * 16] = k[i];
@@ -472,8 +479,9 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
       kernels::Attention a;
       a.q = q.data() + t * q.stride(0) + h0 * q.stride(1);
       a.q_stride = size_t(q.stride(1));
-      a.k = static_cast<char*>(kv.k) + size_t(g) * size_t(kv.capacity) * size_t(kv.d) * element;
-      a.v = static_cast<char*>(kv.v) + size_t(g) * size_t(kv.capacity) * size_t(kv.dv) * element;
+      a.k = static_cast<char*>(kv.k) + size_t(g) * 16 * size_t(kv.d) * element;
+      a.v = static_cast<char*>(kv.v) + size_t(g) * 16 * size_t(kv.dv) * element;
+      a.tile_bytes = kv.tile_bytes;
       a.kv = kv.dtype;
       a.heads = end - h0;
       a.d = s.d;

@@ -20,6 +20,7 @@ class CpuBackend final : public Backend {
   void free(Storage* s) noexcept override;
   void upload(const void* host, void* device, size_t bytes) override;
   void download(const void* device, void* host, size_t bytes) override;
+  bool map_private(void* device, int fd, uint64_t offset, size_t bytes) override;
   void copy(const Tensor& in, const Tensor& out) override;
   void fill(const Tensor& out, float value) override;
   void unary(Unary op, const Tensor& x, float a, const Tensor& out) override;
@@ -42,6 +43,7 @@ class CpuBackend final : public Backend {
   uint64_t blocks_made() const { return blocks_made_; }    // memory blocks taken from the system so far
   uint64_t fork_joins() const { return pool_.jobs(); }
   int threads() const { return pool_.threads(); }
+  void start_threads() { pool_.start_now(); }
   const kernels::Table& kernels() const { return kernels_; }
 
  private:

@@ -105,7 +105,7 @@ class Bpe : public TokenModel {
       : vocab_(std::move(v)), merges_(std::move(m)), o_(std::move(o)) {}
 
   void encode(const Pieces& pieces, std::vector<TokenId>& out) const override {
-    std::call_once(once_, [this] { build(); });
+    ready();
     Merger merger;
     std::string buffer;
     for (size_t i = 0; i < pieces.size(); i++) {
@@ -131,6 +131,11 @@ class Bpe : public TokenModel {
       merger.each([&](std::string_view s, uint32_t begin) { after_unknown = append(s, begin + shift, after_unknown, out); });
     }
   }
+  void tables(TokenizerTables& t) const override {
+    ready();
+    t[TokenizerTables::merge_begins] = merges_->list.begins();
+    t[TokenizerTables::merge_slots] = ranks_.slots();
+  }
 
  private:
   static constexpr uint32_t kFirst = 1u << 31;   // in a split: the left part opens a word (only with a continuing prefix)
@@ -140,6 +145,12 @@ class Bpe : public TokenModel {
   uint32_t split_of(size_t i, std::string_view merge) const {
     if (!merges_->splits.empty()) return merges_->splits[i];
     return uint32_t(std::min(merge.find(' ', 1), merge.size()));
+  }
+  void ready() const {
+    std::call_once(once_, [this] {
+      if (merges_->slots.empty()) build();
+      else ranks_.use(merges_->slots, merges_->list.size(), "the merges' index");
+    });
   }
   void build() const {
     std::string both;
@@ -230,24 +241,20 @@ class SentencePieceBpe : public TokenModel {
 
  private:
   static constexpr size_t kLong = 2048;
-  static constexpr std::string_view kMark = "\u2581";
 
-  // Is there no piece with a mark after another character? Then no merge goes across the border before a word, and a long
-  // text may be merged word by word: the same ids, without a heap of all its pairs.
+  // Where no piece has a mark after another character, no merge goes across the border before a word, and a long text may be
+  // merged word by word: the same ids, without a heap of all its pairs.
   bool marks_lead() const {
     std::call_once(once_, [this] {
-      for (size_t i = 0; i < vocab_->size() && marks_lead_; i++) {
-        std::string_view p = vocab_->piece(TokenId(i));
-        while (p.starts_with(kMark)) p.remove_prefix(kMark.size());
-        marks_lead_ = p.find(kMark) == p.npos;
-      }
+      const PieceFacts::Answer known = vocab_->facts().marks_lead;
+      marks_lead_ = known == PieceFacts::unknown ? vocab_->marks_lead() : known == PieceFacts::yes;
     });
     return marks_lead_;
   }
   // Bytes of about kLong that end before a word, or of all.
   static size_t first_words(std::string_view s) {
-    for (size_t at = kLong; (at = s.find(kMark, at)) != s.npos; at += kMark.size())
-      if (!s.substr(0, at).ends_with(kMark)) return at;
+    for (size_t at = kLong; (at = s.find(kSpaceMark, at)) != s.npos; at += kSpaceMark.size())
+      if (!s.substr(0, at).ends_with(kSpaceMark)) return at;
     return s.size();
   }
 

@@ -5,19 +5,22 @@
 #include <vector>
 
 #include "src/text/pieces.h"
+#include "src/text/tables.h"
 #include "src/text/vocab.h"
 
 namespace tealight {
 
 // Models that try every piece that might begin at a character try none longer than this many bytes, so that one monstrous
 // piece does not make them quadratic.
-constexpr size_t kLongestPiece = 1024;
+constexpr size_t kLongestPiece = PieceFacts::kLongest;
 
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
   // Appends the ids of each piece. Safe to call from several threads.
   virtual void encode(const Pieces& pieces, std::vector<TokenId>& out) const = 0;
+  // Sets the tables that it has made of its own data, for a packed file; they live as long as the model.
+  virtual void tables(TokenizerTables&) const {}
 };
 
 // Byte-pair merges in the order of a list.
@@ -33,6 +36,7 @@ struct MergeList {
   StringList list;                 // "left right"
   std::vector<uint32_t> splits;    // bytes of each left part; empty: up to the first space that is not the first byte
   std::string owned;               // the strings, when they are not in a file
+  std::span<const uint32_t> slots; // the index from both parts to the merge, where a file has it
 };
 std::unique_ptr<TokenModel> make_bpe(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const MergeList> merges, BpeOptions options);
 
@@ -41,7 +45,7 @@ std::unique_ptr<TokenModel> make_sentencepiece_bpe(std::shared_ptr<const Vocab> 
 
 // The most probable segmentation (T. Kudo, "Subword regularization", 2018, section 3.1).
 struct UnigramOptions {
-  std::vector<double> scores;      // log probability of each id
+  std::vector<double> scores;      // log probability of each id; empty: the vocabulary's scores, 0 for tokens of the user
   double unknown_score = 0;        // of a character that is no token
   TokenId unknown = -1;
   bool byte_fallback = false;

@@ -11,6 +11,7 @@
 namespace tealight {
 
 class Gguf;
+struct TokenizerTables;
 using TokenId = int32_t;
 
 // A piece of a prompt. Special tokens are recognized only in text that a template or an operator wrote, never in a user's.
@@ -26,7 +27,9 @@ class Tokenizer {
   static std::shared_ptr<const Tokenizer> from_json(std::string_view tokenizer_json, std::string_view config, std::string_view what);
   // From the tokenizer.ggml.* keys of a GGUF; views into its mapping, which `file` keeps alive. Nothing is parsed into
   // maps before text must be encoded. Errors name the key.
-  static std::shared_ptr<const Tokenizer> from_gguf(std::shared_ptr<const Gguf> file);
+  // `tables`: what it would find out by walking the vocabulary, from a packed file; it lives as long as `file`, and what is in
+  // it need not be sound (see tables.h).
+  static std::shared_ptr<const Tokenizer> from_gguf(std::shared_ptr<const Gguf> file, const TokenizerTables* tables = nullptr);
   virtual ~Tokenizer() = default;
 
   struct Options {

@@ -1,5 +1,6 @@
 // The tokenizer.ggml.* keys of a GGUF -> a pipeline. Arrays stay where they are in the file; only where each piece begins is
-// noted. Indices, patterns and the list of added tokens are made when text is first encoded.
+// noted. Indices, patterns and the list of added tokens are made when text is first encoded; a packed file has them ready
+// (tables.h), and then nothing here walks the vocabulary.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -13,11 +14,10 @@ namespace tealight {
 namespace {
 
 constexpr const char* kPrefix = "tokenizer.ggml.";
-constexpr const char kSpaceMark[] = "\xe2\x96\x81";
 
 class Loader {
  public:
-  explicit Loader(std::shared_ptr<const Gguf> file) : file_(std::move(file)) {}
+  Loader(std::shared_ptr<const Gguf> file, const TokenizerTables* tables) : file_(std::move(file)), tables_(tables) {}
 
   std::shared_ptr<const Tokenizer> load() {
     model_ = string("model");
@@ -29,13 +29,9 @@ class Loader {
     else if (model_ == "t5") unigram();
     else if (model_ == "bert") word_pieces();
     else bad("model", "the tokenizer model ", quoted(model_), " is not known");
-    out_->list_added = [file = file_, vocab = vocab_, strip = strips_after()] { return list_added(*vocab, strip); };
+    list_added_tokens();
     if (auto t = file_->string("tokenizer.chat_template")) out_->chat_template = *t;
-    if (out_->eos) out_->end_tokens.push_back(*out_->eos);
-    for (const char* key : {"eot_token_id", "eom_token_id"})
-      if (auto id = token(key); id && std::find(out_->end_tokens.begin(), out_->end_tokens.end(), *id) == out_->end_tokens.end())
-        out_->end_tokens.push_back(*id);
-    add_end_pieces(*out_, *vocab_);
+    find_ends();
     mark_end_pieces();
     return out_;
   }
@@ -64,13 +60,31 @@ class Loader {
   }
   static std::span<const std::byte> bytes(const GgufValue& v) { return {v.data, size_t(v.bytes)}; }
 
+  std::span<const uint32_t> table(TokenizerTables::Table which) const {
+    const std::span<const uint32_t> t = (*tables_)[which];
+    if (t.empty()) bad("tokens", "the file lacks table ", int(which), " of the tokenizer");
+    return t;
+  }
+  const PieceFacts* facts() const {
+    const std::span<const uint32_t> t = table(TokenizerTables::piece_facts);
+    if (t.size_bytes() != sizeof(PieceFacts)) bad("tokens", "a table of facts of ", t.size_bytes(), " bytes");
+    return reinterpret_cast<const PieceFacts*>(t.data());
+  }
+  StringList strings(const GgufValue& v, const char* key, TokenizerTables::Table begins) const {
+    if (!tables_) return StringList(bytes(v), v.count, full(key));
+    const std::span<const uint32_t> b = v.count ? table(begins) : std::span<const uint32_t>();
+    if (b.size() != v.count) bad(key, v.count, " strings with ", b.size(), " places");
+    return StringList(bytes(v), b);
+  }
+
   void read_vocab() {
     const GgufValue tokens = file_->find(full("tokens"));
     if (!tokens) bad("tokens", "missing: the file has a tokenizer without a token list");
     if (!tokens.is_array || tokens.type != GgufType::string) bad("tokens", "expected an array of strings");
     if (tokens.count == 0 || tokens.count > uint64_t(std::numeric_limits<TokenId>::max())) bad("tokens", tokens.count, " tokens");
     vocab_ = std::make_shared<Vocab>();
-    vocab_->pieces = StringList(bytes(tokens), tokens.count, full("tokens"));
+    vocab_->pieces = strings(tokens, "tokens", TokenizerTables::piece_begins);
+    if (tables_) vocab_->use({table(TokenizerTables::piece_slots), facts()});
     if (const GgufValue v = array("token_type", {GgufType::i32, GgufType::u32}, tokens.count, "32-bit integers")) vocab_->kinds = v.data;
     if (const GgufValue v = array("scores", {GgufType::f32, GgufType::i32}, tokens.count, "32-bit floats")) {
       if (v.type == GgufType::f32) vocab_->scores = v.data;
@@ -122,7 +136,8 @@ class Loader {
     if (!m) bad("merges", "missing");
     if (!m.is_array || m.type != GgufType::string) bad("merges", "expected an array of strings");
     auto merges = std::make_shared<MergeList>();
-    merges->list = StringList(bytes(m), m.count, full("merges"));
+    merges->list = strings(m, "merges", TokenizerTables::merge_begins);
+    if (tables_) merges->slots = table(TokenizerTables::merge_slots);
     BpeOptions o;
     o.ignore_merges = p->ignore_merges || p->marks;
     o.byte_fallback = p->marks;
@@ -155,9 +170,9 @@ class Loader {
   }
 
   void use_marks(bool prefix) {
-    if (prefix) out_->normalizer.steps.push_back(Prepend{kSpaceMark});
-    out_->normalizer.steps.push_back(Replace{" ", nullptr, kSpaceMark});
-    out_->decoder.steps.push_back(Replace{kSpaceMark, nullptr, " "});
+    if (prefix) out_->normalizer.steps.push_back(Prepend{std::string(kSpaceMark)});
+    out_->normalizer.steps.push_back(Replace{" ", nullptr, std::string(kSpaceMark)});
+    out_->decoder.steps.push_back(Replace{std::string(kSpaceMark), nullptr, " "});
     out_->decoder.steps.push_back(ByteFallback{});
     if (prefix) out_->decoder.steps.push_back(StripChars{" ", 1, 0, true});
     out_->bad_bytes_singly = true;
@@ -186,16 +201,11 @@ class Loader {
     UnigramOptions o;
     o.unknown = out_->unk.value_or(-1);
     float least = std::numeric_limits<float>::max();
-    o.scores.resize(vocab_->size());
-    for (size_t i = 0; i < vocab_->size(); i++) {
-      const auto id = TokenId(i);
-      const TokenKind k = vocab_->kind(id);
-      o.scores[i] = k == TokenKind::user_defined ? 0.0 : double(vocab_->score(id));
-      if (k == TokenKind::normal) least = std::min(least, vocab_->score(id));
-    }
+    for (size_t i = 0; i < vocab_->size(); i++)
+      if (vocab_->kind(TokenId(i)) == TokenKind::normal) least = std::min(least, vocab_->score(TokenId(i)));
     o.unknown_score = double(least - 10.0f);   // the penalty of SentencePiece (unigram_model.cc)
     out_->model = make_unigram(vocab_, std::move(o));
-    out_->decoder.steps.push_back(Replace{kSpaceMark, nullptr, " "});
+    out_->decoder.steps.push_back(Replace{std::string(kSpaceMark), nullptr, " "});
     out_->decoder.steps.push_back(ByteFallback{});
     out_->decoder.steps.push_back(StripChars{" ", 1, 0, true});
     out_->bad_bytes_singly = true;
@@ -223,7 +233,7 @@ class Loader {
     o.word_prefix = kSpaceMark;
     o.unknown = out_->unk.value_or(-1);
     out_->model = make_wordpiece(vocab_, std::move(o));
-    out_->decoder.steps.push_back(JoinWords{"", kSpaceMark, true});
+    out_->decoder.steps.push_back(JoinWords{"", std::string(kSpaceMark), true});
     Frame& f = out_->frame;
     f.single = {kTextA};
     f.pair = {kTextA};
@@ -241,19 +251,38 @@ class Loader {
     for (char& c : name) c = c >= 'A' && c <= 'Z' ? char(c + 32) : c;
     return name.find("phi-3") != name.npos || name.find("phi3") != name.npos;
   }
-  static std::vector<AddedToken> list_added(const Vocab& v, bool strip) {
-    std::vector<AddedToken> list;
-    for (size_t i = 0; i < v.size(); i++) {
-      const TokenKind k = v.kind(TokenId(i));
-      if (k != TokenKind::control && k != TokenKind::unknown && k != TokenKind::user_defined) continue;
-      AddedToken t;
-      t.id = TokenId(i);
-      t.content = v.pieces[i];
-      t.special = k != TokenKind::user_defined;
-      t.rstrip = strip && t.content != "<unk>" && t.content != "<s>" && t.content != "<|endoftext|>";
-      list.push_back(std::move(t));
+  void list_added_tokens() {
+    const std::span<const uint32_t> ids = tables_ ? (*tables_)[TokenizerTables::added] : std::span<const uint32_t>();
+    out_->list_added = [file = file_, vocab = vocab_, strip = strips_after(), walk = !tables_, ids] {
+      std::vector<AddedToken> list;
+      if (walk)
+        for (size_t i = 0; i < vocab->size(); i++) add(list, *vocab, TokenId(i), strip);
+      for (uint32_t id : ids) add(list, *vocab, TokenId(id), strip);
+      return list;
+    };
+  }
+  static void add(std::vector<AddedToken>& list, const Vocab& v, TokenId id, bool strip) {
+    const TokenKind k = v.contains(id) ? v.kind(id) : TokenKind::normal;
+    if (k != TokenKind::control && k != TokenKind::unknown && k != TokenKind::user_defined) return;
+    AddedToken t;
+    t.id = id;
+    t.content = v.piece(id);
+    t.special = k != TokenKind::user_defined;
+    t.rstrip = strip && t.content != "<unk>" && t.content != "<s>" && t.content != "<|endoftext|>";
+    list.push_back(std::move(t));
+  }
+
+  void find_ends() {
+    if (tables_) {
+      for (uint32_t id : (*tables_)[TokenizerTables::ends])
+        if (vocab_->contains(TokenId(id))) out_->end_tokens.push_back(TokenId(id));
+      return;
     }
-    return list;
+    if (out_->eos) out_->end_tokens.push_back(*out_->eos);
+    for (const char* key : {"eot_token_id", "eom_token_id"})
+      if (auto id = token(key); id && std::find(out_->end_tokens.begin(), out_->end_tokens.end(), *id) == out_->end_tokens.end())
+        out_->end_tokens.push_back(*id);
+    add_end_pieces(*out_, *vocab_);
   }
   // What ends an answer is never shown, also where a file calls it ordinary text.
   void mark_end_pieces() {
@@ -263,6 +292,7 @@ class Loader {
   }
 
   std::shared_ptr<const Gguf> file_;
+  const TokenizerTables* tables_;
   std::string_view model_;
   std::shared_ptr<Vocab> vocab_;
   std::shared_ptr<PipelineTokenizer> out_ = std::make_shared<PipelineTokenizer>();
@@ -270,6 +300,8 @@ class Loader {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> Tokenizer::from_gguf(std::shared_ptr<const Gguf> file) { return Loader(std::move(file)).load(); }
+std::shared_ptr<const Tokenizer> Tokenizer::from_gguf(std::shared_ptr<const Gguf> file, const TokenizerTables* tables) {
+  return Loader(std::move(file), tables).load();
+}
 
 }  // namespace tealight

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bitset>
 #include <limits>
 
 #include "src/base/unicode.h"
@@ -13,7 +12,6 @@ class Unigram : public TokenModel {
   Unigram(std::shared_ptr<const Vocab> v, UnigramOptions o) : vocab_(std::move(v)), o_(std::move(o)) {}
 
   void encode(const Pieces& pieces, std::vector<TokenId>& out) const override {
-    std::call_once(once_, [this] { measure(); });
     std::vector<Node> best;
     for (size_t i = 0; i < pieces.size(); i++) {
       search(pieces[i], best);
@@ -32,32 +30,28 @@ class Unigram : public TokenModel {
     }
   };
 
-  void measure() const {
-    for (size_t i = 0; i < vocab_->size(); i++) {
-      const std::string_view p = vocab_->piece(TokenId(i));
-      if (p.empty() || p.size() > kLongestPiece) continue;
-      size_t& n = longest_[static_cast<uint8_t>(p[0])];
-      n = std::max(n, p.size());
-      lengths_.set(p.size());
-    }
+  double score(TokenId id) const {
+    if (!o_.scores.empty()) return o_.scores[size_t(id)];
+    return vocab_->kind(id) == TokenKind::user_defined ? 0.0 : double(vocab_->score(id));
   }
 
   void search(std::string_view text, std::vector<Node>& best) const {
     best.assign(text.size() + 1, Node());
     best[0] = {0, 0, -1};
+    const PieceFacts& facts = vocab_->facts();
     for (size_t i = 0; i < text.size();) {
-      const double score = best[i].score;
-      const size_t first = utf8_at(text, i).bytes, limit = std::min(text.size() - i, longest_[static_cast<uint8_t>(text[i])]);
+      const double before = best[i].score;
+      const size_t first = utf8_at(text, i).bytes, limit = std::min(text.size() - i, size_t(facts.longest[static_cast<uint8_t>(text[i])]));
       bool single = false;
       for (size_t n = first; n <= limit; n += utf8_at(text, i + n).bytes) {
-        const TokenId id = lengths_[n] ? vocab_->find_text(text.substr(i, n)) : -1;
+        const TokenId id = facts.has_length(n) ? vocab_->find_text(text.substr(i, n)) : -1;
         if (id >= 0) {
-          best[i + n].offer(score + o_.scores[size_t(id)], uint32_t(i), id);
+          best[i + n].offer(before + score(id), uint32_t(i), id);
           single |= n == first;
         }
         if (i + n == text.size()) break;
       }
-      if (!single) best[i + first].offer(score + o_.unknown_score, uint32_t(i), -1);
+      if (!single) best[i + first].offer(before + o_.unknown_score, uint32_t(i), -1);
       i += first;
     }
   }
@@ -86,9 +80,6 @@ class Unigram : public TokenModel {
 
   std::shared_ptr<const Vocab> vocab_;
   UnigramOptions o_;
-  mutable std::once_flag once_;
-  mutable std::bitset<kLongestPiece + 1> lengths_;   // those that pieces have
-  mutable size_t longest_[256] = {};   // bytes of the longest piece that begins with a byte, at most kLongestPiece
 };
 
 }  // namespace

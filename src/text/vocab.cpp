@@ -8,36 +8,45 @@
 #include "src/base/hash.h"
 
 namespace tealight {
-namespace {
-constexpr size_t kMaxProbes = 4096;  // honest tables of load 1/2 stay below 100
-}
+size_t FlatIndex::slots_for(size_t n) { return std::bit_ceil(std::max<size_t>(2 * n, 16)); }
 
 void FlatIndex::reserve(size_t n) {
-  const size_t size = std::bit_ceil(std::max<size_t>(2 * n, 16));
-  slots_.assign(size, 0);
-  mask_ = size - 1;
+  owned_.assign(slots_for(n), 0);
+  slots_ = owned_.data();
+  mask_ = owned_.size() - 1;
   low_ = uint32_t(std::bit_ceil(n + 1) - 1);
+  limit_ = uint32_t(n);
+}
+
+void FlatIndex::use(std::span<const uint32_t> slots, size_t n, std::string_view what) {
+  if (n >= UINT32_MAX / 2 || slots.size() != slots_for(n)) fail(Code::tokenizer, what, ": a table of ", slots.size(), " slots for ", n, " entries");
+  owned_.clear();
+  slots_ = slots.data();
+  mask_ = slots.size() - 1;
+  low_ = uint32_t(std::bit_ceil(n + 1) - 1);
+  limit_ = uint32_t(n);
 }
 
 void FlatIndex::insert(uint64_t hash, uint32_t value) {
   size_t i = hash & mask_;
-  for (size_t probes = 0; slots_[i] != 0; i = (i + 1) & mask_)
+  for (size_t probes = 0; owned_[i] != 0; i = (i + 1) & mask_)
     if (++probes > kMaxProbes) fail(Code::tokenizer, "vocabulary: more than ", kMaxProbes, " entries collide in the index");
-  slots_[i] = tag_of(hash) | (value + 1);
+  owned_[i] = tag_of(hash) | (value + 1);
 }
 
-StringList::StringList(std::span<const std::byte> data, uint64_t count, std::string_view what) : data_(data.data()) {
+StringList::StringList(std::span<const std::byte> data, uint64_t count, std::string_view what) : data_(data) {
   if (count > data.size() / 8 || data.size() > UINT32_MAX)
     fail(Code::tokenizer, what, ": ", count, " strings in ", data.size(), " bytes; they must fit, and into 4 GiB");
-  begins_.resize(size_t(count));
+  owned_.resize(size_t(count));
   size_t at = 0;
-  for (uint32_t& b : begins_) {
+  for (uint32_t& b : owned_) {
     uint64_t n = 0;
     if (data.size() - at >= 8) std::memcpy(&n, data.data() + at, 8);
     if (data.size() - at < 8 || n > data.size() - at - 8) fail(Code::tokenizer, what, ": a string passes the end of the array");
     b = uint32_t(at);
     at += 8 + size_t(n);
   }
+  begins_ = owned_;
 }
 
 void StringList::append(std::string& block, std::string_view s) {
@@ -75,17 +84,44 @@ float Vocab::score(TokenId id) const {
 const Vocab::Index& Vocab::index() const {
   std::call_once(once_, [this] {
     auto index = std::make_unique<Index>();
-    std::fill(std::begin(index->bytes), std::end(index->bytes), -1);
-    index->table.fill(size(), [&](size_t i, uint64_t& hash) {
-      const std::string_view p = pieces[i];
-      hash = hash64(p);
-      index->longest = std::max(index->longest, p.size());
-      if (const int b = p.starts_with('<') ? byte_of_piece(p) : -1; b >= 0 && index->bytes[b] < 0) index->bytes[b] = TokenId(i);
-      return !p.empty();
-    });
+    if (ready_.facts) {
+      index->table.use(ready_.slots, size(), "the vocabulary's index");
+      index->facts = ready_.facts;
+    } else {
+      walk(*index);
+    }
     index_ = std::move(index);
   });
   return *index_;
+}
+
+void Vocab::walk(Index& index) const {
+  index.own = std::make_unique<PieceFacts>();
+  PieceFacts& f = *index.own;
+  index.facts = &f;
+  std::fill(std::begin(f.bytes), std::end(f.bytes), -1);
+  index.table.fill(size(), [&](size_t i, uint64_t& hash) {
+    const std::string_view p = pieces[i];
+    if (p.empty()) return false;
+    hash = hash64(p);
+    f.longest[256] = std::max(f.longest[256], uint32_t(p.size()));
+    if (p.size() <= PieceFacts::kLongest) {
+      uint32_t& longest = f.longest[uint8_t(p[0])];
+      longest = std::max(longest, uint32_t(p.size()));
+      f.lengths[p.size() / 32] |= 1u << p.size() % 32;
+    }
+    if (const int b = p[0] == '<' ? byte_of_piece(p) : -1; b >= 0 && f.bytes[b] < 0) f.bytes[b] = TokenId(i);
+    return true;
+  });
+}
+
+bool Vocab::marks_lead() const {
+  for (size_t i = 0; i < size(); i++) {
+    std::string_view p = pieces[i];
+    while (p.starts_with(kSpaceMark)) p.remove_prefix(kSpaceMark.size());
+    if (p.find(kSpaceMark) != p.npos) return false;
+  }
+  return true;
 }
 
 std::optional<TokenId> Vocab::find(std::string_view piece) const {

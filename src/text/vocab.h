@@ -18,17 +18,25 @@ namespace tealight {
 // the number + 1 in its low bits (0: free), bits of the hash in the others.
 class FlatIndex {
  public:
+  FlatIndex() = default;
+  FlatIndex(FlatIndex&&) = default;
+  FlatIndex& operator=(FlatIndex&&) = default;
   void reserve(size_t n);                      // room for the numbers 0 to n - 1
+  // A table that lies in a file, made by this class for the numbers 0 to n - 1, and lives as long as this. What is in it need not
+  // be sound: find() ends, and hands out no number but these. Code::tokenizer naming `what` when its size is not the one for n.
+  void use(std::span<const uint32_t> slots, size_t n, std::string_view what);
+  std::span<const uint32_t> slots() const { return {slots_, slots_ ? mask_ + 1 : 0}; }
   // The first number of this hash for which same(number) holds, or UINT32_MAX.
   template <class Same>
   uint32_t find(uint64_t hash, Same same) const {
-    if (slots_.empty()) return UINT32_MAX;
+    if (!slots_) return UINT32_MAX;
     const uint32_t tag = tag_of(hash);
-    for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
-      const uint32_t s = slots_[i];
+    for (size_t i = hash & mask_, probes = 0; probes <= kMaxProbes; i = (i + 1) & mask_, probes++) {
+      const uint32_t s = slots_[i], number = (s & low_) - 1;
       if (s == 0) return UINT32_MAX;
-      if (((s ^ tag) & ~low_) == 0 && same((s & low_) - 1)) return (s & low_) - 1;
+      if (((s ^ tag) & ~low_) == 0 && number < limit_ && same(number)) return number;
     }
+    return UINT32_MAX;
   }
   // Fails with Code::tokenizer when so many hashes collide that somebody must have sought them out.
   void insert(uint64_t hash, uint32_t value);  // duplicates stay behind the first
@@ -43,41 +51,71 @@ class FlatIndex {
     for (size_t at = 0; at < n; at += kBlock) {
       const size_t m = std::min(kBlock, n - at);
       for (size_t i = 0; i < m; i++)
-        if ((in[i] = hash(at + i, hashes[i]))) __builtin_prefetch(&slots_[hashes[i] & mask_], 1);
+        if ((in[i] = hash(at + i, hashes[i]))) __builtin_prefetch(&owned_[hashes[i] & mask_], 1);
       for (size_t i = 0; i < m; i++)
         if (in[i]) insert(hashes[i], uint32_t(at + i));
     }
   }
 
  private:
+  static constexpr size_t kMaxProbes = 4096;   // honest tables of load 1/2 stay below 100
+  static size_t slots_for(size_t n);
   uint32_t tag_of(uint64_t hash) const { return uint32_t(hash >> 32) & ~low_; }
-  std::vector<uint32_t> slots_;
+  const uint32_t* slots_ = nullptr;            // owned_, or in a file
+  std::vector<uint32_t> owned_;
   size_t mask_ = 0;
   uint32_t low_ = 0;                           // the bits of a slot that hold the number
+  uint32_t limit_ = 0;                         // numbers are below
 };
 
-// A list of strings as GGUF writes it: a little-endian 64-bit length before each. One pass notes where they begin.
+// A list of strings as GGUF writes it: a little-endian 64-bit length before each. One pass notes where they begin, or a file has
+// the list of that too.
 class StringList {
  public:
   StringList() = default;
   // `data` holds `count` strings (checked: Code::tokenizer naming `what`), and lives as long as the list.
   StringList(std::span<const std::byte> data, uint64_t count, std::string_view what);
+  // The same with where each string begins. Nothing is walked: a string that does not lie in `data` reads as an empty one.
+  StringList(std::span<const std::byte> data, std::span<const uint32_t> begins) : data_(data), begins_(begins) {}
+  StringList(StringList&&) = default;
+  StringList& operator=(StringList&&) = default;
   size_t size() const { return begins_.size(); }
   std::string_view operator[](size_t i) const {
-    const std::byte* p = data_ + begins_[i];
+    const size_t at = i < begins_.size() ? begins_[i] : SIZE_MAX;
+    if (at >= data_.size() || data_.size() - at < 8) return {};
+    const std::byte* p = data_.data() + at;
     uint64_t n;
     __builtin_memcpy(&n, p, 8);
-    return {reinterpret_cast<const char*>(p + 8), size_t(n)};
+    return n <= data_.size() - at - 8 ? std::string_view(reinterpret_cast<const char*>(p + 8), size_t(n)) : std::string_view();
   }
+  std::span<const uint32_t> begins() const { return begins_; }
   static void append(std::string& block, std::string_view s);  // for lists that are not in a file
 
  private:
-  const std::byte* data_ = nullptr;
-  std::vector<uint32_t> begins_;
+  std::span<const std::byte> data_;
+  std::vector<uint32_t> owned_;
+  std::span<const uint32_t> begins_;           // owned_, or in a file
 };
 
 // The token types of GGUF; and of tokenizer.json, the added tokens that its model does not know.
 enum class TokenKind : uint8_t { undefined, normal, unknown, control, user_defined, unused, byte, added };
+
+// Facts about all pieces, which take a walk over them to learn.
+struct PieceFacts {
+  static constexpr size_t kLongest = 1024;     // longer pieces have no place in `lengths`
+  TokenId bytes[256];                          // the ids of "<0xXX>", or -1
+  uint32_t longest[257];                       // bytes of the longest piece that begins with a byte, at most kLongest; of all, without limit
+  uint32_t lengths[kLongest / 32 + 1];         // a bit for each length that pieces have
+  // Does no piece have SentencePiece's mark after another character? Seldom asked for, so 0 where nobody has looked yet.
+  enum Answer : uint32_t { unknown, yes, no } marks_lead;
+  bool has_length(size_t n) const { return n <= kLongest && (lengths[n / 32] >> n % 32 & 1); }
+};
+
+// What a file holds ready for a vocabulary: see TokenizerTables.
+struct VocabTables {
+  std::span<const uint32_t> slots;             // of the index
+  const PieceFacts* facts = nullptr;
+};
 
 class Vocab {
  public:
@@ -102,19 +140,33 @@ class Vocab {
   // The same, for the words of a text: never a special, an added or a byte token.
   TokenId find_text(std::string_view piece) const;   // -1: none
   // The id of "<0xXX>", or -1.
-  TokenId byte_token(uint8_t b) const { return index().bytes[b]; }
-  size_t longest_piece() const { return index().longest; }
+  TokenId byte_token(uint8_t b) const {
+    const TokenId id = facts().bytes[b];
+    return contains(id) ? id : -1;
+  }
+  size_t longest_piece() const { return facts().longest[256]; }
+  const PieceFacts& facts() const { return *index().facts; }
+  bool marks_lead() const;                     // PieceFacts::marks_lead, by a walk
+
+  // Takes the index from a file instead of making it.
+  void use(const VocabTables& ready) { ready_ = ready; }
+  VocabTables tables() const { return {index().table.slots(), index().facts}; }
 
  private:
   struct Index {
     FlatIndex table;
-    TokenId bytes[256];
-    size_t longest = 0;
+    const PieceFacts* facts = nullptr;
+    std::unique_ptr<PieceFacts> own;
   };
   const Index& index() const;
+  void walk(Index& index) const;
+  VocabTables ready_;
   mutable std::once_flag once_;
   mutable std::unique_ptr<Index> index_;
 };
+
+// What SentencePiece writes for a space.
+constexpr std::string_view kSpaceMark = "\u2581";
 
 // The byte of "<0xXX>", or -1.
 int byte_of_piece(std::string_view piece);

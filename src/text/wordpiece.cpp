@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bitset>
 
 #include "src/base/unicode.h"
 #include "src/text/token_model.h"
@@ -12,7 +11,6 @@ class WordPiece : public TokenModel {
   WordPiece(std::shared_ptr<const Vocab> v, WordPieceOptions o) : vocab_(std::move(v)), o_(std::move(o)) {}
 
   void encode(const Pieces& pieces, std::vector<TokenId>& out) const override {
-    std::call_once(once_, [this] { measure(); });
     std::string word;
     for (size_t i = 0; i < pieces.size(); i++) {
       const size_t before = out.size();
@@ -26,14 +24,6 @@ class WordPiece : public TokenModel {
   }
 
  private:
-  void measure() const {
-    for (size_t i = 0; i < vocab_->size(); i++) {
-      const size_t n = vocab_->piece(TokenId(i)).size();
-      if (n > kLongestPiece) continue;
-      longest_ = std::max(longest_, n);
-      lengths_.set(n);
-    }
-  }
   static size_t chars(std::string_view s) {
     return size_t(std::count_if(s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
   }
@@ -45,15 +35,17 @@ class WordPiece : public TokenModel {
       return id >= 0;
     }
     if (n_chars > o_.max_chars) return false;
+    const PieceFacts& facts = vocab_->facts();
+    const size_t longest = std::min<size_t>(facts.longest[256], kLongestPiece);
     std::string inner;
     for (size_t at = 0; at < word.size();) {
       const std::string& prefix = at ? o_.continuing_prefix : empty_;
-      const size_t room = longest_ - std::min(longest_, prefix.size());
+      const size_t room = longest - std::min(longest, prefix.size());
       size_t end = std::min(word.size(), at + room);
       while (end > at && end < word.size() && (static_cast<unsigned char>(word[end]) & 0xc0) == 0x80) end--;
       TokenId id = -1;
       for (; end > at; end = utf8_before(word, end)) {
-        if (!lengths_[prefix.size() + end - at]) continue;
+        if (!facts.has_length(prefix.size() + end - at)) continue;
         if (prefix.empty()) {
           id = vocab_->find_text(word.substr(at, end - at));
         } else {
@@ -73,9 +65,6 @@ class WordPiece : public TokenModel {
   std::shared_ptr<const Vocab> vocab_;
   WordPieceOptions o_;
   const std::string empty_;
-  mutable std::once_flag once_;
-  mutable size_t longest_ = 0;                       // bytes of a piece, at most kLongestPiece
-  mutable std::bitset<kLongestPiece + 1> lengths_;   // those that pieces have
 };
 
 }  // namespace

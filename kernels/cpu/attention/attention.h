@@ -12,15 +12,15 @@ constexpr int kKeysAtOnce = 32;  // V rows that stay in the first cache while al
 // Scores of H heads for G tiles from `tile` on.
 template <int H, int G, class E>
 inline void score_tiles(const Attention& a, const E* k, const float* q, int tile, float* scores, size_t stride) {
-  const size_t tile_size = size_t(a.d) * 16;
-  k += size_t(tile) * tile_size;
+  const size_t tile_stride = a.tile_bytes / sizeof(E);
+  k += size_t(tile) * tile_stride;
   Vec acc[H][G];
   TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int g = 0; g < G; g++) acc[h][g] = Vec::set(0.0f);
   for (int d = 0; d < a.d; d++) {
     Vec x[G];
     TL_UNROLL for (int g = 0; g < G; g++) {
-      const E* p = k + size_t(g) * tile_size + size_t(d) * 16;
-      __builtin_prefetch(p + 2048 / sizeof(E));
+      const E* p = k + size_t(g) * tile_stride + size_t(d) * 16;
+      __builtin_prefetch(p + G * tile_stride);
       x[g] = Vec::load(p);
     }
     TL_UNROLL for (int h = 0; h < H; h++) {
@@ -60,18 +60,20 @@ inline void sum_columns(const Attention& a, const E* v, const float* e, size_t s
   TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int i = 0; i < C; i++) {
     acc[h][i] = first ? Vec::set(0.0f) : load_n(out + size_t(h) * a.out_stride + c + i * 16, i == C - 1 ? n : 16);
   }
-  // This pass's share of the next keys, in the order of their addresses.
-  const E* ahead = v + size_t(lo + kKeysAtOnce) * size_t(a.dv) + size_t(c) * kKeysAtOnce;
-  for (int j = lo; j < hi; j++, ahead += C * 16) {
-    const E* p = v + size_t(j) * size_t(a.dv) + c;
-    __builtin_prefetch(ahead);
-    Vec x[C];
-    TL_UNROLL for (int i = 0; i < C; i++) {
-      x[i] = i == C - 1 ? load_n(p + i * 16, n) : Vec::load(p + i * 16);
-    }
-    TL_UNROLL for (int h = 0; h < H; h++) {
-      const Vec w = Vec::set(e[size_t(h) * stride + size_t(j)]);
-      TL_UNROLL for (int i = 0; i < C; i++) acc[h][i] = Vec::fma(x[i], w, acc[h][i]);
+  const size_t tile_stride = a.tile_bytes / sizeof(E), ahead = kKeysAtOnce / 16 * tile_stride;
+  for (int j = lo; j < hi;) {
+    const E* p = v + size_t(j / 16) * tile_stride + size_t(j % 16) * size_t(a.dv) + c;
+    for (const int end = min_int(hi, (j | 15) + 1); j < end; j++, p += a.dv) {
+      __builtin_prefetch(p + ahead);
+      if (C > 2) __builtin_prefetch(p + ahead + 32);
+      Vec x[C];
+      TL_UNROLL for (int i = 0; i < C; i++) {
+        x[i] = i == C - 1 ? load_n(p + i * 16, n) : Vec::load(p + i * 16);
+      }
+      TL_UNROLL for (int h = 0; h < H; h++) {
+        const Vec w = Vec::set(e[size_t(h) * stride + size_t(j)]);
+        TL_UNROLL for (int i = 0; i < C; i++) acc[h][i] = Vec::fma(x[i], w, acc[h][i]);
+      }
     }
   }
   TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int i = 0; i < C; i++) {
@@ -94,8 +96,8 @@ void attend(const Attention& a, const float* q, float* out) {
   for (; tile < last; tile++) score_tiles<H, 1>(a, k, q, tile, a.scratch, stride);
   float inv[H];
   for (int h = 0; h < H; h++) inv[h] = exp_scores(a.scratch + size_t(h) * stride, a.lo, a.hi, a.softcap);
-  for (int j = a.lo; j < a.hi; j += kKeysAtOnce) {
-    const int end = min_int(a.hi, j + kKeysAtOnce);
+  for (int j = a.lo; j < a.hi;) {
+    const int end = min_int(a.hi, (j & ~15) + kKeysAtOnce);
     const bool first = j == a.lo;
     const float* done = end == a.hi ? inv : nullptr;
     int c = 0;
@@ -103,6 +105,7 @@ void attend(const Attention& a, const float* q, float* out) {
       sum_columns<H, kColumns>(a, v, a.scratch, stride, j, end, c, 16, out, first, done);
     for (; c < a.dv; c += 16)
       sum_columns<H, 1>(a, v, a.scratch, stride, j, end, c, min_int(16, a.dv - c), out, first, done);
+    j = end;
   }
 }
 

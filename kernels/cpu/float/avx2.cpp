@@ -1,5 +1,6 @@
 #include "kernels/cpu/vec/avx2.h"
 #include "kernels/cpu/vec/math.h"
+#include "kernels/cpu/float/few_avx.h"
 #include "kernels/cpu/float/float.h"
 
 namespace tealight::kernels {

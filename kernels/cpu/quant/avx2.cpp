@@ -7,11 +7,6 @@
 namespace tealight::kernels {
 namespace {
 
-struct Panel;
-template <class S>
-void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int t0, int t1, int T, float* y, size_t ldy, int rows,
-                  bool first);
-
 inline __m256i dot_add(__m256i acc, __m256i u, __m256i s) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1)));
 }
@@ -21,7 +16,8 @@ inline __m256i madd_add(__m256i acc, __m256i a, __m256i b) { return _mm256_add_e
 }  // namespace tealight::kernels
 
 #include "kernels/cpu/quant/lanes_avx2.h"
-#include "kernels/cpu/quant/quant.h"
+#include "kernels/cpu/quant/plain_avx.h"
+#include "kernels/cpu/quant/tiles.h"
 #include "kernels/cpu/quant/x16.h"
 
 namespace tealight::kernels {
@@ -115,27 +111,6 @@ template <class Type, int T>
   }
   TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int t = 0; t < T; t++)
     _mm256_storeu_ps(y + size_t(t) * ldy + h * 8, acc[h][t]);
-}
-
-template <class Type>
-void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int t0, int t1, int T, float* y, size_t ldy, int rows,
-                  bool first) {
-  float tmp[kTile * 16];
-  for (int t = t0; t < t1;) {
-    const int n = T - t >= kTile ? kTile : 1;
-    const ActTile a = tile_from<Type>(act, K, t, n, b);
-    float* out = y + size_t(t) * ldy;
-    size_t ld = ldy;
-    if (rows < 16) {
-      for (int i = 0; i < n; i++) memcpy(tmp + i * 16, out + size_t(i) * ldy, first ? 0 : size_t(rows) * 4);
-      out = tmp, ld = 16;
-    }
-    if (n == kTile) panel_tile<Type, kTile>(p, blocks, a, out, ld, first);
-    else panel_tile<Type, 1>(p, blocks, a, out, ld, first);
-    if (rows < 16)
-      for (int i = 0; i < n; i++) memcpy(y + size_t(t + i) * ldy, tmp + i * 16, size_t(rows) * 4);
-    t += n;
-  }
 }
 
 template <class Type>

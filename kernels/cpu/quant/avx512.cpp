@@ -7,11 +7,6 @@
 namespace tealight::kernels {
 namespace {
 
-struct Panel;
-template <class S>
-void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int t0, int t1, int T, float* y, size_t ldy, int rows,
-                  bool first);
-
 inline __m256i dot_add(__m256i acc, __m256i u, __m256i s) { return _mm256_dpbusd_epi32(acc, u, s); }
 inline __m256i madd_add(__m256i acc, __m256i a, __m256i b) { return _mm256_dpwssd_epi32(acc, a, b); }
 
@@ -19,7 +14,7 @@ inline __m256i madd_add(__m256i acc, __m256i a, __m256i b) { return _mm256_dpwss
 }  // namespace tealight::kernels
 
 #include "kernels/cpu/quant/lanes_avx512.h"
-#include "kernels/cpu/quant/quant.h"
+#include "kernels/cpu/quant/plain_avx.h"
 #include "kernels/cpu/quant/x16.h"
 
 namespace tealight::kernels {

@@ -37,51 +37,5 @@ inline Panel panel_in(void* scratch) {
   return p;
 }
 
-// The f16 fields of 8 rows.
-inline __m256 halves8(const uint8_t* const* row, size_t at) {
-  const __m128i v = _mm_setr_epi16(short(load_u16(row[0] + at)), short(load_u16(row[1] + at)), short(load_u16(row[2] + at)),
-                                   short(load_u16(row[3] + at)), short(load_u16(row[4] + at)), short(load_u16(row[5] + at)),
-                                   short(load_u16(row[6] + at)), short(load_u16(row[7] + at)));
-  return _mm256_cvtph_ps(v);
-}
-
-// Blocks b0 .. b0 + blocks - 1 of rows r .. r + 15 (rows beyond `last` repeat it).
-template <class Type>
-[[gnu::noinline]] void fill_panel(const void* w, size_t stride, int r, int last, int b0, int blocks, const Panel& p) {
-  constexpr int B = Type::kBlock, kPairs = B / Type::kSub / 2;
-  for (int h = 0; h < 16; h += 8) {
-    const uint8_t* row[8];
-    for (int i = 0; i < 8; i++)
-      row[i] = static_cast<const uint8_t*>(w) + size_t(min_int(r + h + i, last)) * stride + size_t(b0) * Type::kBytes;
-    for (int b = 0; b < blocks; b++) {
-      TL_UNROLL for (int j = 0; j < B / 32; j++) {
-        __m256i v[8];
-        TL_UNROLL for (int i = 0; i < 8; i++) v[i] = Type::codes32(row[i], j);
-        transpose8(v);
-        uint8_t* to = p.code + size_t(b * B + j * 32) * 16 + h * 4;
-        TL_UNROLL for (int i = 0; i < 8; i++) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * 64), v[i]);
-      }
-      _mm256_storeu_ps(p.d + b * 16 + h, halves8(row, Type::kScaleAt));
-      if constexpr (Type::kMinAt >= 0) _mm256_storeu_ps(p.m + b * 16 + h, halves8(row, Type::kMinAt));
-      if constexpr (B == 256) {
-        __m256i sc[8], mn[8];
-        TL_UNROLL for (int i = 0; i < 8; i++) Type::scales16(row[i], sc + i, mn + i);
-        transpose8(sc);
-        int16_t* to = p.sc + b * kPairs * 32 + h * 2;
-        TL_UNROLL for (int i = 0; i < kPairs; i++) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * 32), sc[i]);
-        if constexpr (Type::kMinAt >= 0) {
-          transpose8(mn);
-          to = p.mn + b * kPairs * 32 + h * 2;
-          TL_UNROLL for (int i = 0; i < kPairs; i++) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * 32), mn[i]);
-        }
-      }
-      for (int i = 0; i < 8; i++) {
-        row[i] += Type::kBytes;
-        for (int l = 0; l < Type::kBytes; l += 64) __builtin_prefetch(row[i] + l + 512);
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace tealight::kernels

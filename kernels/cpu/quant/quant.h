@@ -1,10 +1,6 @@
-// Integer rows times quantized activations for AVX2 and above; the written order is in quant/ref.cpp.
+// Integer rows times quantized activations; the written order is in quant/ref.cpp.
 //   few tokens   rows as they lie, 8 side by side: inside a row lanes are k; integer sums are folded so that lanes are rows
 //   else         16 rows at a time are unpacked into a panel and multiplied with tiles of tokens
-// Include after vec/*.h and these, which differ by instruction set:
-//   dot_add(acc, u, s)      8 lanes: acc + 4 products u * s, u unsigned (at most 128), s in [-127, 127]
-//   madd_add(acc, a, b)     8 lanes: acc + 2 products of 16-bit numbers
-//   panel_tokens<Shape>(panel, blocks, act, K, first block, t0, t1, T, y, ldy, rows, first)   a panel times tokens t0..t1-1 of T
 #pragma once
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/quant/panel.h"
@@ -12,82 +8,17 @@
 namespace tealight::kernels {
 namespace {
 
-// Lane r = sum of the 8 lanes of v[r].
-inline __m256i sum8(const __m256i* v) {
-  const __m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
-  const __m256i b = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
-  return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
-}
-inline __m256 halves_strided(const uint8_t* p, size_t stride) {
-  const __m128i v = _mm_setr_epi16(short(load_u16(p)), short(load_u16(p + stride)), short(load_u16(p + 2 * stride)),
-                                   short(load_u16(p + 3 * stride)), short(load_u16(p + 4 * stride)), short(load_u16(p + 5 * stride)),
-                                   short(load_u16(p + 6 * stride)), short(load_u16(p + 7 * stride)));
-  return _mm256_cvtph_ps(v);
-}
-// For signed codes the sign moves to the activation: |w| <= 128 and |x| <= 127, so pairs stay below 32768.
+// Each set's own:
+// 8 rows `stride` bytes apart times one token
 template <class Type>
-inline __m256i pairs16(__m256i code, __m256i x) {
-  if constexpr (Type::kMaxCode == 0) return _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(x, code));
-  else return _mm256_maddubs_epi16(code, x);
-}
-// The sub-scales of values 32 j .. 32 j + 31 in every 16-bit lane.
+void rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& a, float* out);
+// blocks b0 .. b0 + blocks - 1 of rows r .. r + 15 (rows beyond `last` repeat it)
 template <class Type>
-inline __m256i scale_lanes(__m256i sc, int j) {
-  const char e = char(Type::kSub == 32 ? 2 * j : 4 * (j % 4)), f = char(Type::kSub == 32 ? e : e + 2);
-  const __m256i half = Type::kSub == 32 || j < 4 ? _mm256_permute2x128_si256(sc, sc, 0x00) : _mm256_permute2x128_si256(sc, sc, 0x11);
-  const int lo = (e | (e + 1) << 8) * 0x10001, hi = (f | (f + 1) << 8) * 0x10001;
-  return _mm256_shuffle_epi8(half, _mm256_setr_epi32(lo, lo, lo, lo, hi, hi, hi, hi));
-}
-
-constexpr int kAhead = 512;  // bytes of prefetch along a row
-
-// Eight rows `stride` bytes apart times one token.
-template <class Type>
-[[gnu::noinline]] void rows8(const uint8_t* w, size_t stride, int blocks, const ActTile& a, float* out) {
-  constexpr int B = Type::kBlock;
-  __m256 acc = _mm256_setzero_ps();
-  const uint8_t* next = w + 8 * stride;
-  for (int b = 0; b < blocks; b++, w += Type::kBytes) {
-    // The next eight rows in the order of their addresses, which memory likes better than eight streams.
-    for (int l = 0; l < 8 * Type::kBytes; l += 64) __builtin_prefetch(next + l, 0, 2);
-    next += 8 * Type::kBytes;
-    const int8_t* q = a.q + b * B;
-    const __m256 dx = _mm256_set1_ps(a.dx[b]);
-    __m256i v[8], m[8];
-    if constexpr (B == 32) {
-      const __m256i x = load256(q);
-      TL_UNROLL for (int i = 0; i < 8; i++) {
-        const uint8_t* block = w + size_t(i) * stride;
-        if (Type::kBytes >= 32) __builtin_prefetch(block + kAhead);
-        const __m256i code = Type::codes32(block, 0);
-        if constexpr (Type::kMaxCode == 0) v[i] = dot_add(_mm256_setzero_si256(), _mm256_abs_epi8(code), _mm256_sign_epi8(x, code));
-        else v[i] = dot_add(_mm256_setzero_si256(), code, x);
-      }
-    } else {
-      const __m256i sums = Type::kSub == 16 ? load256(a.sum16 + b * 16) : _mm256_zextsi128_si256(load128(a.sum32 + b * 8));
-      TL_UNROLL for (int i = 0; i < 8; i++) {
-        const uint8_t* block = w + size_t(i) * stride;
-        __m256i sc, mn;
-        Type::scales16(block, &sc, &mn);
-        __m256i S = _mm256_setzero_si256();
-        if constexpr (Type::kOffset) S = _mm256_sub_epi32(S, _mm256_mullo_epi32(_mm256_madd_epi16(sc, sums), _mm256_set1_epi32(Type::kOffset)));
-        TL_UNROLL for (int j = 0; j < 8; j++)
-          S = madd_add(S, pairs16<Type>(Type::codes32(block, j), load256(q + j * 32)), scale_lanes<Type>(sc, j));
-        v[i] = S;
-        if constexpr (Type::kMinAt >= 0) m[i] = _mm256_madd_epi16(mn, sums);
-      }
-    }
-    __m256i I = sum8(v);
-    if constexpr (B == 32 && Type::kOffset != 0) I = _mm256_sub_epi32(I, _mm256_set1_epi32(a.sum[b] * Type::kOffset));
-    acc = _mm256_fmadd_ps(_mm256_mul_ps(halves_strided(w + Type::kScaleAt, stride), dx), _mm256_cvtepi32_ps(I), acc);
-    if constexpr (Type::kMinAt >= 0) {
-      const __m256 least = halves_strided(w + Type::kMinAt, stride);
-      if constexpr (B == 32) acc = _mm256_fmadd_ps(least, _mm256_set1_ps(a.s[b]), acc);
-      else acc = _mm256_fnmadd_ps(_mm256_mul_ps(least, dx), _mm256_cvtepi32_ps(sum8(m)), acc);
-    }
-  }
-  _mm256_storeu_ps(out, acc);
-}
+void fill_panel(const void* w, size_t stride, int r, int last, int b0, int blocks, const Panel& p);
+// a panel, whose first block is b, times tokens t0..t1-1 of T
+template <class S>
+void panel_tokens(const Panel& p, int blocks, const void* act, int K, int b, int t0, int t1, int T, float* y, size_t ldy, int rows,
+                  bool first);
 
 template <class Type>
 void few_tokens(const void* w, int K, const void* act, int T, float* y, size_t ldy, int r0, int r1) {

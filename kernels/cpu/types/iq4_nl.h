@@ -15,6 +15,12 @@ inline void book_codes(const uint8_t* qs, int8_t* w) {
 inline __m256i book_codes32(const uint8_t* qs) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load128(kIq4Book)), nibbles32(qs));
 }
+#elif TL_NEON
+inline int8x16x2_t book_codes32(const uint8_t* qs) {
+  const int8x16_t book = vld1q_s8(kIq4Book);
+  const int8x16x2_t at = nibbles32(qs);
+  return {{vqtbl1q_s8(book, vreinterpretq_u8_s8(at.val[0])), vqtbl1q_s8(book, vreinterpretq_u8_s8(at.val[1]))}};
+}
 #endif
 
 struct IQ4_NL {
@@ -25,6 +31,8 @@ struct IQ4_NL {
   static typename L::V x16_codes(const uint8_t* w, int i) { return L::look_up(kIq4Book, x16_nibbles<L>(w, i)); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return book_codes32(b + 2); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int) { return book_codes32(b + 2); }
 #endif
 };
 

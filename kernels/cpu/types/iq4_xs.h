@@ -35,6 +35,8 @@ struct IQ4_XS {
     scales(b, s, nullptr);
     *sc = _mm256_zextsi128_si256(load128(s));
   }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int j) { return book_codes32(b + 8 + 16 * j); }
 #endif
 };
 

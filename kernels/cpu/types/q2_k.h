@@ -39,6 +39,8 @@ struct Q2_K {
     *sc = _mm256_cvtepu8_epi16(_mm_and_si128(s, low));
     *mn = _mm256_cvtepu8_epi16(_mm_and_si128(_mm_srli_epi16(s, 4), low));
   }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int j) { return field32(b + 16 + j / 4 * 32, j % 4 * 2, 3); }
 #endif
 };
 

@@ -52,6 +52,10 @@ struct Q3_K {
                                      int((s[1] >> 4 & low) | (s[2] >> 6 & two) << 4));
     *sc = _mm256_cvtepi8_epi16(_mm_sub_epi8(v, _mm_set1_epi8(32)));
   }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int j) {
+    return or32(field32(b + 32 + j / 4 * 32, j % 4 * 2, 3), where_bit(b, j, 4));
+  }
 #endif
 };
 

@@ -27,6 +27,8 @@ struct Q4_0 {
   static typename L::V x16_codes(const uint8_t* w, int i) { return x16_nibbles<L>(w, i); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return nibbles32(b + 2); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int) { return nibbles32(b + 2); }
 #endif
 };
 struct Q4_1 {
@@ -37,6 +39,8 @@ struct Q4_1 {
   static typename L::V x16_codes(const uint8_t* w, int i) { return x16_nibbles<L>(w, i); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return nibbles32(b + 4); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int) { return nibbles32(b + 4); }
 #endif
 };
 

@@ -56,6 +56,8 @@ struct Q4_K {
     return _mm256_and_si256(_mm256_srli_epi16(load256(b + 16 + j / 2 * 32), j % 2 * 4), _mm256_set1_epi8(15));
   }
   static void scales16(const uint8_t* b, __m256i* sc, __m256i* mn) { six_bit_scales16(b + 4, sc, mn); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int j) { return field32(b + 16 + j / 2 * 32, j % 2 * 4, 15); }
 #endif
 };
 

@@ -26,6 +26,8 @@ struct Q5_0 {
   static typename L::V x16_codes(const uint8_t* w, int i) { return x16_five_bits<L>(w, i); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return _mm256_or_si256(nibbles32(b + 6), spread_bits(b + 2, 16)); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int) { return or32(nibbles32(b + 6), spread_bits(b + 2, 16)); }
 #endif
 };
 struct Q5_1 {
@@ -36,6 +38,8 @@ struct Q5_1 {
   static typename L::V x16_codes(const uint8_t* w, int i) { return x16_five_bits<L>(w, i); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return _mm256_or_si256(nibbles32(b + 8), spread_bits(b + 4, 16)); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int) { return or32(nibbles32(b + 8), spread_bits(b + 4, 16)); }
 #endif
 };
 

@@ -34,6 +34,10 @@ struct Q5_K {
     return _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(16)));
   }
   static void scales16(const uint8_t* b, __m256i* sc, __m256i* mn) { six_bit_scales16(b + 4, sc, mn); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int j) {
+    return or32(field32(b + 48 + j / 2 * 32, j % 2 * 4, 15), where_bit(b + 16, j, 16));
+  }
 #endif
 };
 

@@ -36,6 +36,12 @@ struct Q6_K {
     return _mm256_or_si256(_mm256_and_si256(ql, _mm256_set1_epi8(15)), _mm256_and_si256(high, _mm256_set1_epi8(0x30)));
   }
   static void scales16(const uint8_t* b, __m256i* sc, __m256i*) { *sc = _mm256_cvtepi8_epi16(load128(b + 192)); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int j) {
+    const int h = j / 4, p = j % 4;
+    const int8x16x2_t high = field32(b + 128 + 32 * h, 2 * p, 3);
+    return or32(field32(b + 64 * h + 32 * (p % 2), p / 2 * 4, 15), {{vshlq_n_s8(high.val[0], 4), vshlq_n_s8(high.val[1], 4)}});
+  }
 #endif
 };
 

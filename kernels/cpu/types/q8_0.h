@@ -13,6 +13,8 @@ struct Q8_0 {
   static typename L::V x16_codes(const uint8_t* w, int i) { return L::word(w, i); }
 #if TL_AVX2
   static __m256i codes32(const uint8_t* b, int) { return load256(b + 2); }
+#elif TL_NEON
+  static int8x16x2_t codes32(const uint8_t* b, int) { return {{load_s8(b + 2), load_s8(b + 18)}}; }
 #endif
 };
 

@@ -13,9 +13,9 @@
 //   x16_codes<Lanes>(w, i)                 codes of k = 4 i .. 4 i + 3 in the four bytes of each lane; w: the block's words
 //   x16_scales<Lanes>(f, w, p)             256 family: sub-scales 2 p and 2 p + 1 in the halves of each lane; f: its fields
 //   x16_mins<Lanes>(f, w, p)               the same of the minima, where kMinAt >= 0
-// and for AVX2 and above
+// and for AVX2 and above, or NEON
 //   codes32(block, j)                      the codes of k = 32 j .. 32 j + 31
-//   scales16(block, sc, mn)                256 family: the same as scales(), in 16-bit lanes (8 fill the low half)
+//   scales16(block, sc, mn)                256 family, not for NEON: scales() in 16-bit lanes (8 fill the low half)
 #pragma once
 #include "kernels/cpu/base.h"
 

@@ -1,0 +1,7 @@
+#include "kernels/cpu/vec/neon.h"
+#include "kernels/cpu/vec/math.h"
+#include "kernels/cpu/attention/attention.h"
+
+namespace tealight::kernels {
+void attention_neon(Table& t) { t.attention = attention; }
+}  // namespace tealight::kernels

@@ -1,0 +1,9 @@
+#include "kernels/cpu/vec/neon.h"
+#include "kernels/cpu/quant/round_neon.h"
+#include "kernels/cpu/quant/quantize.h"
+#define TL_I8MM 1
+#include "kernels/cpu/quant/neon.h"
+
+namespace tealight::kernels {
+void quant_i8mm(Table& t) { fill_quant(t); }
+}  // namespace tealight::kernels

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""The system calls of a sandboxed run, held to the list of docs/sandbox.md, in TAP. usage: check_sandbox.py TEALIGHT"""
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = ROOT / "tests/data/models/llama_sharded"
+REQUEST = '{"prompt":"The quick","temperature":0,"max_tokens":20,"stream":true}\n{"prompt":"brown","seed":1,"max_tokens":5}\n{"x":\n'
+
+
+def documented() -> set[str]:
+    """Names in the tables of the page: the first column says in backquotes what is allowed."""
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/sandbox.md").read_text(), re.M)
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def traced(*args: str) -> tuple[list[str], str]:
+    """Names of the calls of all threads after the filter, and standard error."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        done = subprocess.run(["strace", "-f", "-qq", "-o", log, sys.argv[1], "stdio", MODEL, *args], input=REQUEST,
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        assert answers[-2]["choices"][0]["finish_reason"] and "error" in answers[-1], answers
+        lines = log.read_text().splitlines()
+    start = next(n for n, line in enumerate(lines) if re.search(r"seccomp\(SECCOMP_SET_MODE_FILTER.*= 0", line))
+    return [m[1] for line in lines[start + 1:] if (m := re.match(r"\d+ +(\w+)\(", line))], done.stderr
+
+
+def check_calls() -> None:
+    for threads in "1", "2":
+        calls, err = traced("--sandbox", "require", "-t", threads)
+        assert "sandbox: no_new_privs, seccomp (" in err and "refused" not in err, err
+        assert not set(calls) - documented(), set(calls) - documented()
+        opened = {"openat", "open", "socket", "execve", "clone", "clone3"} & set(calls)
+        assert not opened, opened
+
+
+def check_modes() -> None:
+    def run(*args: str, **env: str) -> subprocess.CompletedProcess:
+        return subprocess.run([sys.argv[1], "stdio", MODEL, *args], input="", capture_output=True, text=True, timeout=60, env=env)
+    assert run("--sandbox=off").stderr == "tealight: sandbox: off\n"
+    assert run(TEALIGHT_SANDBOX="off").stderr == "tealight: sandbox: off\n"
+    assert "seccomp (" in run("--sandbox=on", TEALIGHT_SANDBOX="off").stderr
+    assert "seccomp (" in run().stderr
+    wrong = run(TEALIGHT_SANDBOX="no")
+    assert wrong.returncode == 2 and '"no" is none of off, on, require' in wrong.stderr, wrong
+
+
+def main() -> int:
+    checks = [check_calls, check_modes]
+    print(f"1..{len(checks)}")
+    if "sanitizers" in subprocess.run([sys.argv[1], "stdio", MODEL, "--sandbox=require"], input="", capture_output=True, text=True).stderr:
+        for n, check in enumerate(checks, 1):
+            print(f"ok {n} - {check.__name__} # skip sanitizers need more calls")
+        return 0
+    failed = False
+    for n, check in enumerate(checks, 1):
+        name = check.__name__.removeprefix("check_")
+        if check is check_calls and not shutil.which("strace"):
+            print(f"ok {n} - {name} # skip no strace here")
+            continue
+        try:
+            check()
+            print(f"ok {n} - {name}")
+        except (AssertionError, KeyError, ValueError, OSError, StopIteration, subprocess.SubprocessError) as why:
+            failed = True
+            print(f"not ok {n} - {name}: {type(why).__name__} {why}".replace("\n", " "))
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
