@@ -21,14 +21,15 @@ struct PostPath {
 constexpr PostPath kPostPaths[] = {
     {"/v1/chat/completions", ApiKind::chat}, {"/chat/completions", ApiKind::chat}, {"/v1/completions", ApiKind::completion},
     {"/completions", ApiKind::completion},   {"/", ApiKind::any},
+    {"/v1/embeddings", ApiKind::embedding},
+    {"/embeddings", ApiKind::embedding},
     {"/call", ApiKind::any},                  // Fn
     {"/events", ApiKind::any},                // the Lambda web adapter, for events that are not HTTP
 };
-constexpr std::string_view kEmbeddings[] = {"/v1/embeddings", "/embeddings"};
 constexpr std::string_view kGetPaths[] = {"/", "/health", "/ready", "/metrics", "/v1/models", "/models"};
 
 constexpr std::string_view kWelcome =
-    "Tealight. POST /v1/chat/completions, /v1/completions; GET /v1/models, /health, /ready, /metrics.\n";
+    "Tealight. POST /v1/chat/completions, /v1/completions, /v1/embeddings; GET /v1/models, /health, /ready, /metrics.\n";
 
 // One generation's way back to its client.
 class ApiSink : public GenerationSink {
@@ -236,14 +237,12 @@ void ApiService::handle(HttpRequest q, std::shared_ptr<HttpReply> reply) {
   const PostPath* post = nullptr;
   for (const PostPath& p : kPostPaths)
     if (p.path == path) post = &p;
-  bool embeddings = false, getable = path.starts_with("/v1/models/") || path.starts_with("/models/");
-  for (std::string_view p : kEmbeddings) embeddings |= p == path;
+  bool getable = path.starts_with("/v1/models/") || path.starts_with("/models/");
   for (std::string_view p : kGetPaths) getable |= p == path;
 
   if (q.method == "GET" || q.method == "HEAD") {
     if (getable) return get(path, *reply);
   } else if (q.method == "POST") {
-    if (embeddings) return refuse(*reply, {400, "this model makes no embeddings", "invalid_request_error", "unsupported_model", "model"});
     const ApiKind kind = post ? post->kind : ApiKind::any;
     if (post || (options_.any_path && !getable)) {
       if (const int64_t t = parse_time(q.head->header("fn-deadline")))
@@ -255,7 +254,7 @@ void ApiService::handle(HttpRequest q, std::shared_ptr<HttpReply> reply) {
       return;
     }
   }
-  if (!post && !embeddings && !getable)
+  if (!post && !getable)
     return refuse(*reply, {404, cat("there is no ", quoted(q.path, 200)), "invalid_request_error", "unknown_url", ""});
   const std::string_view allow = !getable ? "Allow: POST, OPTIONS\r\n" : post ? "Allow: GET, HEAD, POST, OPTIONS\r\n" : "Allow: GET, HEAD, OPTIONS\r\n";
   const ApiError e = {405, cat(quoted(q.method), " is not what this path takes"), "invalid_request_error", "method_not_allowed", ""};
@@ -305,6 +304,22 @@ void ApiService::check_model(Json request) const {
   if (!known) fail(Code::model, "model: ", quoted(name), " is not here; this server has ", quoted(lm_->name()));
 }
 
+void ApiService::embed(EmbedRequest request, const std::shared_ptr<HttpReply>& reply) {
+  const bool taken = scheduler_->submit_task([request = std::move(request), reply, fn = options_.fn](Lm& lm) {
+    if (reply->gone()) return;
+    try {
+      ApiSink::send_to(*reply, 200, embed_answer(lm, request), fn);
+    } catch (const Error& e) {
+      const ApiError error = api_error(e);
+      ApiSink::send_to(*reply, error.status, error.json(), fn);
+    } catch (const std::exception&) {
+      const ApiError error = api_error(Error(Code::memory, "not enough memory for this request; make it shorter"));
+      ApiSink::send_to(*reply, error.status, error.json(), fn);
+    }
+  });
+  if (!taken) refuse_for_now(*reply);
+}
+
 void ApiService::submit(ApiKind kind, std::string_view body, const std::shared_ptr<HttpReply>& reply) {
   ApiError error;
   ApiSink::Wrap wrap = nullptr;
@@ -320,6 +335,7 @@ void ApiService::submit(ApiKind kind, std::string_view body, const std::shared_p
       fail(Error(e.code == Code::format ? Code::request : e.code, e.message));
     }
     check_model(doc.root());
+    if (kind == ApiKind::embedding) return embed(parse_embed_request(doc.root()), reply);
     GenerateRequest request = parse_api_request(doc.root(), kind);
     if (wrap) request.stream = false;
     for (const std::string& name : request.unknown) warn("unknown field ", quoted(name), " is ignored");

@@ -11,6 +11,7 @@
 #include "src/host/http_server.h"
 #include "src/host/openai.h"
 #include "src/host/sandbox.h"
+#include "src/task/embed.h"
 #include "src/task/scheduler.h"
 
 namespace tealight {
@@ -48,6 +49,7 @@ class ApiService : public HttpService {
   void get(std::string_view path, HttpReply& reply) const;
   void submit(ApiKind kind, std::string_view body, const std::shared_ptr<HttpReply>& reply);
   void begin();
+  void embed(EmbedRequest request, const std::shared_ptr<HttpReply>& reply);
   void check_model(Json request) const;
   void refuse(HttpReply& reply, const ApiError& error) const;
   void refuse_for_now(HttpReply& reply) const;
