@@ -240,7 +240,14 @@ def check_function_over_http() -> None:
 
 
 def check_function_on_lambda() -> None:
-    done = call(sys.executable, ROOT / "tests/fake_runtime_api.py", "run", "--body", '{"text":"cat","max_tokens":4}', "--only",
+    with tempfile.TemporaryDirectory() as logs:
+        on_lambda(logs)
+        text = "".join(f.read_text(errors="replace") for f in Path(logs).rglob("*") if f.is_file())
+    assert "sandbox: " in text and "refused system call" not in text, text[-2000:]
+
+
+def on_lambda(logs: str) -> None:
+    done = call(sys.executable, ROOT / "tests/fake_runtime_api.py", "run", "--logs", logs, "--body", '{"text":"cat","max_tokens":4}', "--only",
                 "plain,keepalive,next_reset,init_error,invocation_id,snapstart,concurrency,sigterm_idle,host_name", "--init-fail-env", "TEALIGHT_MODEL=/nonexistent", "--", TRANSLATE, MODEL)
     assert done.returncode == 0, done.stdout[-2000:]
 

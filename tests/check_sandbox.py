@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The system calls of a sandboxed run, held to the list of docs/sandbox.md, in TAP. usage: check_sandbox.py TEALIGHT"""
+import http.client
 import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,6 +21,11 @@ def documented() -> set[str]:
     return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
+def after_filter(lines: list[str]) -> list[str]:
+    start = next(n for n, line in enumerate(lines) if re.search(r"seccomp\(SECCOMP_SET_MODE_FILTER.*= 0|<... seccomp resumed>.*= 0", line))
+    return [m[1] for line in lines[start + 1:] if (m := re.match(r"\d+ +(\w+)\(", line))]
+
+
 def traced(*args: str) -> tuple[list[str], str]:
     """Names of the calls of all threads after the filter, and standard error."""
     with tempfile.TemporaryDirectory() as folder:
@@ -29,8 +36,7 @@ def traced(*args: str) -> tuple[list[str], str]:
         answers = [json.loads(line) for line in done.stdout.splitlines()]
         assert answers[-2]["choices"][0]["finish_reason"] and "error" in answers[-1], answers
         lines = log.read_text().splitlines()
-    start = next(n for n, line in enumerate(lines) if re.search(r"seccomp\(SECCOMP_SET_MODE_FILTER.*= 0", line))
-    return [m[1] for line in lines[start + 1:] if (m := re.match(r"\d+ +(\w+)\(", line))], done.stderr
+    return after_filter(lines), done.stderr
 
 
 def check_calls() -> None:
@@ -40,6 +46,32 @@ def check_calls() -> None:
         assert not set(calls) - documented(), set(calls) - documented()
         opened = {"openat", "open", "socket", "execve", "clone", "clone3"} & set(calls)
         assert not opened, opened
+
+
+def check_serve() -> None:
+    """A server with a cache: answers, stores and reuses states, and ends, within the tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, cache = Path(folder, "log"), Path(folder, "cache")
+        process = subprocess.Popen(["strace", "-f", "-qq", "-o", log, sys.argv[1], "serve", MODEL, "--port", "0", "--cache", cache, "--sandbox", "require"],
+                                   stderr=subprocess.PIPE, text=True)
+        port = next(int(m[1]) for line in process.stderr if (m := re.search(r"listening on .*:(\d+)", line)))
+        body = json.dumps({"prompt": "word " * 20, "max_tokens": 3, "temperature": 0})
+        answers = []
+        for _ in range(3):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("POST", "/v1/completions", body)
+            answers.append(json.loads(connection.getresponse().read())["choices"][0]["text"])
+        assert answers[0] == answers[1] == answers[2], answers
+        end = time.monotonic() + 20
+        while not (cache.is_dir() and any(cache.iterdir())) and time.monotonic() < end:
+            time.sleep(0.05)
+        server = log.read_text().split(None, 1)[0]
+        subprocess.run(["kill", server], check=True)
+        err = process.communicate(timeout=60)[1]
+        calls = set(after_filter(log.read_text().splitlines()))
+        assert process.returncode == 0 and "refused" not in err, err
+        assert any(cache.iterdir()) and {"openat", "accept4"} <= calls, calls
+        assert not calls - documented(), calls - documented()
 
 
 def check_modes() -> None:
@@ -54,7 +86,7 @@ def check_modes() -> None:
 
 
 def main() -> int:
-    checks = [check_calls, check_modes]
+    checks = [check_calls, check_serve, check_modes]
     print(f"1..{len(checks)}")
     if "sanitizers" in subprocess.run([sys.argv[1], "stdio", MODEL, "--sandbox=require"], input="", capture_output=True, text=True).stderr:
         for n, check in enumerate(checks, 1):
@@ -63,7 +95,7 @@ def main() -> int:
     failed = False
     for n, check in enumerate(checks, 1):
         name = check.__name__.removeprefix("check_")
-        if check is check_calls and not shutil.which("strace"):
+        if check is not check_modes and not shutil.which("strace"):
             print(f"ok {n} - {name} # skip no strace here")
             continue
         try:

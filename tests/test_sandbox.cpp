@@ -257,7 +257,7 @@ TEST_CASE("sandbox filter: the page lists it") {
       CALL(gettid), CALL(setitimer), CALL(rt_sigaction), CALL(rt_sigprocmask), CALL(rt_sigreturn), CALL(restart_syscall), CALL(kill), CALL(tgkill),
       CALL(exit), CALL(exit_group), CALL(recvfrom), CALL(shutdown), CALL(getsockopt), CALL(getsockname), CALL(getpeername),
       CALL(sendto), CALL(sendmsg), CALL(setsockopt), CALL(epoll_ctl), CALL(epoll_pwait), CALL(socket), CALL(connect),
-      CALL(accept), CALL(accept4), CALL(recvmsg), CALL(clone), CALL(openat), CALL(unlinkat), CALL(renameat2), CALL(newfstatat), CALL(faccessat),
+      CALL(accept), CALL(accept4), CALL(recvmsg), CALL(clone), CALL(openat), CALL(unlinkat), CALL(renameat2), CALL(newfstatat), CALL(faccessat), {"faccessat2", 439},
       CALL(utimensat), CALL(getdents64), CALL(ftruncate), CALL(fallocate), CALL(fsync), CALL(fdatasync), CALL(flock), CALL(pwrite64),
 #ifdef SYS_renameat
       CALL(renameat),

@@ -29,6 +29,8 @@ constexpr uint32_t kArch = AUDIT_ARCH_X86_64;
 constexpr uint32_t kArch = AUDIT_ARCH_AARCH64;
 #endif
 
+constexpr int kFaccessat2 = 439;       // since Linux 5.8; the same number on every architecture
+
 // One word of an argument, masked, must have this value. The kernel hands arguments over as 64 bits, both of these machines
 // with the low word first.
 struct Check {
@@ -171,6 +173,7 @@ void allow_files(FilterWriter& f, int dir) {
   f.allow_if(SYS_renameat, {{here, low(2, uint32_t(dir))}});
 #endif
   f.allow_if(SYS_faccessat, {{here}});
+  f.allow_if(kFaccessat2, {{here}});   // glibc asks it first
   f.allow_if(SYS_newfstatat, {{here}, {low(3, AT_EMPTY_PATH)}});   // the second is glibc's fstat
   f.allow_if(SYS_utimensat, {{low(1, 0), high(1, 0)}, {here}});    // the first is futimens
   f.allow({SYS_getdents64, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_fdatasync, SYS_flock, SYS_pwrite64});
