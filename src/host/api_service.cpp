@@ -319,6 +319,7 @@ void ApiService::submit(ApiKind kind, std::string_view body, const std::shared_p
     } catch (const Error& e) {
       fail(Error(e.code == Code::format ? Code::request : e.code, e.message));
     }
+    if (!lm_->default_fields().empty()) doc = with_defaults(lm_->default_fields(), doc.root());
     check_model(doc.root());
     GenerateRequest request = parse_api_request(doc.root(), kind);
     if (wrap) request.stream = false;
