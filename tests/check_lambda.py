@@ -47,6 +47,16 @@ def run_scenario(options, name: str) -> str:
     return ", ".join(f"{k} {v}" for k, v in report[0]["info"].items())
 
 
+def packed(tealight: str) -> str:
+    """A packed model as the bootstrap: nothing but the Runtime API is given to it."""
+    with tempfile.TemporaryDirectory() as folder:
+        bootstrap = folder + "/bootstrap"
+        subprocess.run([tealight, "pack", MODEL, "-o", bootstrap], check=True, capture_output=True, timeout=60)
+        options = scenario_options(bootstrap)
+        options.env = []
+        return run_scenario(options, "plain") + run_scenario(options, "http_events")
+
+
 def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -157,7 +167,7 @@ def main() -> int:
     options = scenario_options(tealight)
     checks = [(name, lambda name=name: run_scenario(options, name)) for name in sys.argv[2:] or fake.SCEN]
     if not sys.argv[2:]:
-        checks += [(f.__name__, lambda f=f: f(tealight)) for f in (emulator_answers, emulator_errors, emulator_deadline, emulator_concurrency)]
+        checks += [(f.__name__, lambda f=f: f(tealight)) for f in (packed, emulator_answers, emulator_errors, emulator_deadline, emulator_concurrency)]
     print(f"1..{len(checks)}")
     failed = False
     for n, (name, check) in enumerate(checks, 1):

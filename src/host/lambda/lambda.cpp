@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kRoot = "/2018-06-01/runtime";
 constexpr size_t kMaxResponse = 6 << 20;          // what the platform takes from a buffered answer
-constexpr int64_t kMarginUs = 40'000;             // between our answer and the platform's deadline: sending it, and clocks
+constexpr int64_t kMarginUs = 80'000;             // between our answer and the platform's deadline: sending it, and clocks
 constexpr int kMaxThreads = 256;
 constexpr size_t kStackBytes = 2 << 20;           // virtual; musl's default is 128 KiB
 
