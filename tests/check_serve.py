@@ -243,6 +243,10 @@ def check_queue() -> None:
         request = post_bytes(TEXT, {**LONG, "stream": True})
         first = s.raw(request)
         assert first.recv(1000)
+        for _ in range(2):                # one that hangs up while it waits makes room
+            with s.raw(request):
+                eventually(lambda: s.metric("generations_waiting") == 1)
+            eventually(lambda: s.metric("generations_waiting") == 0)
         second = s.raw(request)
         eventually(lambda: s.metric("generations_waiting") == 1)
         status, headers, data = s.call("POST", TEXT, QUICK)

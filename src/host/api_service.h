@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,13 +41,16 @@ class ApiService : public HttpService {
   void drain() override;
 
  private:
+  enum class Route { chat, completion, any, embeddings };
   struct Held {
-    ApiKind kind;
+    Route route;
     std::string body;
     std::shared_ptr<HttpReply> reply;
   };
   void get(std::string_view path, HttpReply& reply) const;
-  void submit(ApiKind kind, std::string_view body, const std::shared_ptr<HttpReply>& reply);
+  void submit(Route route, std::string_view body, const std::shared_ptr<HttpReply>& reply);
+  void submit_json(Route route, JsonDoc doc, const std::shared_ptr<HttpReply>& reply, bool azure);
+  std::optional<Route> route_of(std::string_view path) const;
   void begin();
   void check_model(Json request) const;
   void refuse(HttpReply& reply, const ApiError& error) const;
@@ -58,6 +62,7 @@ class ApiService : public HttpService {
   ApiOptions options_;
   Load load_;
   HttpServer* server_ = nullptr;
+  std::shared_ptr<HttpMailbox> mailbox_;   // the loader may end after the server
   const int64_t started_;               // Unix seconds
   const int64_t started_us_;
   pthread_t loader_ = {};
