@@ -150,8 +150,9 @@ void Scheduler::Impl::drop_cancelled() {
   {
     const std::lock_guard lock(mutex);
     std::erase_if(waiting, [&](const auto& j) {
-      if (j->cancelled.load(std::memory_order_relaxed)) dropped.push_back(j);
-      return j->cancelled.load(std::memory_order_relaxed);
+      const bool drop = j->cancelled.load(std::memory_order_relaxed);
+      if (drop) dropped.push_back(j);
+      return drop;
     });
   }
   for (auto& j : dropped) begin(std::move(j));
