@@ -243,6 +243,10 @@ def check_queue() -> None:
         request = post_bytes(TEXT, {**LONG, "stream": True})
         first = s.raw(request)
         assert first.recv(1000)
+        for _ in range(2):                # one that hangs up while it waits makes room
+            with s.raw(request):
+                eventually(lambda: s.metric("generations_waiting") == 1)
+            eventually(lambda: s.metric("generations_waiting") == 0)
         second = s.raw(request)
         eventually(lambda: s.metric("generations_waiting") == 1)
         status, headers, data = s.call("POST", TEXT, QUICK)
@@ -361,6 +365,35 @@ def check_hosts() -> None:
             ours.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert b'"ok"' in ours.recv(1000)
             assert s.process.wait(20) == 0
+
+
+def check_one_shot() -> None:
+    """CGI and the classic watchdog of OpenFaaS: one process a request."""
+    def call(body: str, **env: str) -> subprocess.CompletedProcess:
+        clean = {k: v for k, v in os.environ.items() if k != "PORT"}
+        return subprocess.run([TEALIGHT, "-t", "1"], input=body, capture_output=True, text=True, timeout=60,
+                              env={**clean, "TEALIGHT_MODEL": str(MODEL), **env})
+
+    def cgi(method: str, path: str, body: str, **env: str) -> tuple[str, str]:
+        done = call(body, GATEWAY_INTERFACE="CGI/1.1", REQUEST_METHOD=method, PATH_INFO=path, CONTENT_LENGTH=str(len(body)), **env)
+        assert done.returncode == 0, done
+        head, _, rest = done.stdout.partition("\n\n")      # text mode turns \r\n into \n
+        return head, rest
+
+    body = json.dumps(QUICK)
+    head, rest = cgi("POST", "/v1/completions", body, CONTENT_TYPE="application/json", PORT="1")
+    assert head == "Status: 200 OK\nContent-Type: application/json", head
+    text = json.loads(rest)["choices"][0]["text"]
+    head, rest = cgi("POST", "", json.dumps({**QUICK, "stream": True}))
+    assert "text/event-stream" in head and rest.endswith("data: [DONE]\n\n"), rest
+    for method, path, data, status in [("POST", "/v1/completions", "{", 400), ("GET", "/v1/models", "", 200), ("POST", "/nope", "{}", 404)]:
+        head, rest = cgi(method, path, data)
+        assert head.startswith(f"Status: {status} ") and json.loads(rest), (head, rest)
+    assert cgi("POST", "/", body, TEALIGHT_MODEL="/nope.gguf")[0].startswith("Status: 500 ")
+    done = call(body, Http_Method="POST", Http_Path="/x")
+    assert done.returncode == 0 and json.loads(done.stdout)["choices"][0]["text"] == text, done
+    done = call("{", Http_Method="POST")
+    assert done.returncode == 1 and json.loads(done.stdout)["error"], done
 
 
 class ActivatedServer(Server):

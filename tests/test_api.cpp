@@ -139,6 +139,13 @@ TEST_CASE("api: the server listens before the model is there") {
   CHECK(r.call("GET", "/v1/models/fake").first == 200);
 }
 
+TEST_CASE("api: the end may come before the model") {
+  const Running r([] {
+    ::usleep(200'000);
+    return std::make_unique<FakeLm>();
+  });
+}
+
 TEST_CASE("api: requests beyond the queue are refused while the model is loaded") {
   std::atomic<bool> go{false};
   ApiOptions options;
@@ -182,6 +189,23 @@ TEST_CASE("api: log-probabilities of a completion") {
   CHECK(l["top_logprobs"][size_t(0)]["Hello"].is_number());
   const int64_t offsets[] = {0, 5, 6, 6};                    // characters: the llama begins in the second token
   for (size_t i = 0; i < 4; i++) CHECK(l["text_offset"][i].integer("") == offsets[i]);
+}
+
+TEST_CASE("api: embeddings") {
+  Running r([] { return std::make_unique<FakeLm>(); });      // its vectors are one number, 1
+  CHECK(r.post("/v1/embeddings", R"({"input":"ab"})") ==
+        R"({"object":"list","data":[{"object":"embedding","index":0,"embedding":[1]}],"model":"fake","usage":{"prompt_tokens":3,"total_tokens":3}})");
+  const JsonDoc two = JsonDoc::parse(r.post("/embeddings", R"({"input":["ab",[1,2,3,4]],"encoding_format":"base64"})"), "answer");
+  CHECK(two["data"].size() == 2);
+  CHECK(two["data"][size_t(1)]["index"].integer("") == 1);
+  CHECK(two["data"][size_t(1)]["embedding"].string("") == "AACAPw==");
+  CHECK(two["usage"]["prompt_tokens"].integer("") == 7);
+  for (std::string_view bad : {R"({})", R"({"input":[]})", R"({"input":""})", R"({"input":["a",1]})", R"({"input":[-1]})", R"({"input":{}})",
+                               R"({"input":"a","dimensions":7})", R"({"input":"a","encoding_format":"x"})"}) {
+    INFO("request: ", bad);
+    CHECK(r.call("POST", "/v1/embeddings", bad).first == 400);
+  }
+  CHECK(r.call("GET", "/v1/embeddings").first == 405);
 }
 
 TEST_CASE("api: errors have OpenAI's form") {

@@ -4,13 +4,11 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstring>
 #include <string>
 
-#include "src/base/base64.h"
 #include "src/io/gguf.h"
 #include "src/io/gguf_writer.h"
-#include "src/task/embed.h"
+#include "src/task/lm.h"
 #include "tests/fixtures.h"
 
 using namespace tealight;
@@ -33,8 +31,6 @@ std::unique_ptr<Lm> pooled(uint32_t type, int batch = 512) {
   unlink(path);
   return lm;
 }
-
-EmbedRequest parsed(const char* text) { return parse_embed_request(JsonDoc::parse(text, "request").root()); }
 
 std::string error_of(auto f) {
   try {
@@ -69,34 +65,7 @@ TEST_CASE("embed: length one, and pooled as the file says") {
   CHECK(pooled(1)->embed(ids) != pooled(3)->embed(ids));
 }
 
-TEST_CASE("embed: OpenAI's forms of input, as numbers and as base64") {
-  auto lm = pooled(3);
-  const JsonDoc a = JsonDoc::parse(embed_answer(*lm, parsed(R"({"input":["ab","c"],"model":"m"})")), "answer");
-  REQUIRE(a["data"].size() == 2);
-  CHECK(a["data"][1]["index"].integer("index") == 1);
-  CHECK(a["usage"]["prompt_tokens"].integer("n") > 1);
-  const JsonDoc b = JsonDoc::parse(embed_answer(*lm, parsed(R"({"input":"c","encoding_format":"base64"})")), "answer");
-  std::string bytes;
-  REQUIRE(base64_decode(b["data"][size_t(0)]["embedding"].string("embedding"), bytes));
-  REQUIRE(bytes.size() == 32 * 4);
-  size_t i = 0;
-  for (Json x : a["data"][1]["embedding"].elements()) {
-    float f;
-    std::memcpy(&f, bytes.data() + 4 * i++, 4);
-    CHECK(float(x.number("x")) == f);
-  }
-  CHECK(parsed(R"({"input":[1,2,3]})").inputs.size() == 1);
-  CHECK(parsed(R"({"input":[[1,2],[3]]})").inputs[1].ids == std::vector<TokenId>{3});
-}
-
 TEST_CASE("embed: what is wrong is named") {
-  for (auto [text, want] : {std::pair{R"({})", "input: missing"}, {R"({"input":[]})", "input: is empty"}, {R"({"input":[[]]})", "input: is empty"},
-                            {R"({"input":7})", "input: expected a string"}, {R"({"input":[-1]})", "input: -1 is not a token id"},
-                            {R"({"input":"a","encoding_format":"x"})", "encoding_format: \"x\""}, {R"({"input":"a","dimensions":8})", "dimensions:"},
-                            {R"([])", "expected a JSON object"}}) {
-    INFO(std::string(text));
-    CHECK(error_of([&, t = text] { parsed(t); }).find(want) != std::string::npos);
-  }
   auto lm = pooled(1);
   CHECK(error_of([&] { lm->embed({}); }).find("no tokens") != std::string::npos);
   CHECK(error_of([&] { lm->embed(std::vector<TokenId>{99'999}); }).find("99999") != std::string::npos);

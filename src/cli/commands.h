@@ -9,7 +9,7 @@ struct Command {
   int (*run)(const Args&);   // the exit code; errors are exceptions (main() prints them)
 };
 
-extern const Command run_command, chat_command, stdio_command, serve_command, lambda_command, pack_command, inspect_command,
+extern const Command run_command, chat_command, stdio_command, serve_command, cgi_command, lambda_command, pack_command, inspect_command,
     tokenize_command, template_command, logits_command, bench_command;
 
 }  // namespace tealight::cli

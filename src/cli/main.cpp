@@ -18,6 +18,7 @@ constexpr const Command* kCommands[] = {
     &chat_command,
     &stdio_command,
     &serve_command,
+    &cgi_command,
     &lambda_command,
     &pack_command,
     &inspect_command,
@@ -86,7 +87,9 @@ int find_host(const Command*& command) {
     switch (detect_host().kind) {
       case HostKind::lambda: command = &lambda_command; break;
       case HostKind::http: command = &serve_command; break;
-      default: break;
+      case HostKind::cgi:
+      case HostKind::pipe: command = &cgi_command; break;
+      case HostKind::none: break;
     }
     return 0;
   } catch (const Error& e) {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "src/base/log.h"
+#include "src/host/embeddings.h"
 
 namespace tealight {
 namespace {
@@ -14,18 +15,6 @@ namespace {
 constexpr std::string_view kJson = "application/json", kText = "text/plain; charset=utf-8";
 constexpr size_t kLoaderStackBytes = 8 << 20;
 
-struct PostPath {
-  std::string_view path;
-  ApiKind kind;
-};
-constexpr PostPath kPostPaths[] = {
-    {"/v1/chat/completions", ApiKind::chat}, {"/chat/completions", ApiKind::chat}, {"/v1/completions", ApiKind::completion},
-    {"/completions", ApiKind::completion},   {"/", ApiKind::any},
-    {"/v1/embeddings", ApiKind::embedding},
-    {"/embeddings", ApiKind::embedding},
-    {"/call", ApiKind::any},                  // Fn
-    {"/events", ApiKind::any},                // the Lambda web adapter, for events that are not HTTP
-};
 constexpr std::string_view kGetPaths[] = {"/", "/health", "/ready", "/metrics", "/v1/models", "/models"};
 
 constexpr std::string_view kWelcome =
@@ -115,6 +104,14 @@ std::string azure_answer(int status, std::string_view body) {
   return out;
 }
 
+JsonDoc parse_body(std::string_view body) {
+  try {
+    return JsonDoc::parse(body, "body");
+  } catch (const Error& e) {
+    fail(Error(e.code == Code::format ? Code::request : e.code, e.message));
+  }
+}
+
 std::string_view without_slash(std::string_view path) {
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   return path;
@@ -164,6 +161,7 @@ ApiService::~ApiService() {
 
 void ApiService::start(HttpServer& server) {
   server_ = &server;
+  mailbox_ = server.mailbox();
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kLoaderStackBytes);
@@ -176,7 +174,7 @@ void ApiService::start(HttpServer& server) {
       self.load_error_ = e.what();
     }
     self.loaded_.store(true, std::memory_order_release);
-    self.server_->wake();
+    self.mailbox_->call();
     return nullptr;
   }, this);
   pthread_attr_destroy(&attributes);
@@ -202,7 +200,7 @@ void ApiService::woken() {
   std::vector<Held> held = std::move(held_);
   for (Held& h : held) {
     if (h.reply->gone()) continue;
-    if (scheduler_) submit(h.kind, h.body, h.reply);
+    if (scheduler_) submit(h.route, h.body, h.reply);
     else refuse(*h.reply, {500, "the model cannot be loaded", "server_error", "", ""});
   }
   if (!scheduler_) {
@@ -232,31 +230,33 @@ void ApiService::refuse_for_now(HttpReply& reply) const {
   refuse(reply, {503, ends ? "the server is shutting down" : "too many requests wait; try again later", "server_error", ends ? "" : "queue_full", ""});
 }
 
+std::optional<ApiService::Route> ApiService::route_of(std::string_view path) const {
+  if (path == "/" || path == "/call" || path == "/events") return Route::any;   // Fn; events that the Lambda web adapter passes on
+  if (path.starts_with("/v1/")) path.remove_prefix(3);
+  if (path == "/chat/completions") return Route::chat;
+  if (path == "/completions") return Route::completion;
+  if (path == "/embeddings") return Route::embeddings;
+  return std::nullopt;
+}
+
 void ApiService::handle(HttpRequest q, std::shared_ptr<HttpReply> reply) {
   const std::string_view path = without_slash(q.path);
-  const PostPath* post = nullptr;
-  for (const PostPath& p : kPostPaths)
-    if (p.path == path) post = &p;
+  const std::optional<Route> route = route_of(path);
   bool getable = path.starts_with("/v1/models/") || path.starts_with("/models/");
   for (std::string_view p : kGetPaths) getable |= p == path;
 
-  if (q.method == "GET" || q.method == "HEAD") {
-    if (getable) return get(path, *reply);
-  } else if (q.method == "POST") {
-    const ApiKind kind = post ? post->kind : ApiKind::any;
-    if (post || (options_.any_path && !getable)) {
-      if (const int64_t t = parse_time(q.head->header("fn-deadline")))
-        reply->deadline_us = std::max<int64_t>(monotonic_us() + (t - unix_seconds()) * 1'000'000 - 50'000, 1);
-      if (options_.timeout_us && !reply->deadline_us) reply->deadline_us = monotonic_us() + options_.timeout_us;
-      if (scheduler_) return submit(kind, q.body, reply);
-      if (held_.size() >= size_t(options_.scheduler.queue)) return refuse_for_now(*reply);
-      held_.push_back({kind, std::move(q.body), std::move(reply)});
-      return;
-    }
+  if (getable && (q.method == "GET" || q.method == "HEAD")) return get(path, *reply);
+  if (q.method == "POST" && (route || (options_.any_path && !getable))) {
+    if (const int64_t t = parse_time(q.head->header("fn-deadline")))
+      reply->deadline_us = std::max<int64_t>(monotonic_us() + (t - unix_seconds()) * 1'000'000 - 50'000, 1);
+    if (options_.timeout_us && !reply->deadline_us) reply->deadline_us = monotonic_us() + options_.timeout_us;
+    if (scheduler_) return submit(route.value_or(Route::any), q.body, reply);
+    if (held_.size() >= size_t(options_.scheduler.queue)) return refuse_for_now(*reply);
+    held_.push_back({route.value_or(Route::any), std::move(q.body), std::move(reply)});
+    return;
   }
-  if (!post && !getable)
-    return refuse(*reply, {404, cat("there is no ", quoted(q.path, 200)), "invalid_request_error", "unknown_url", ""});
-  const std::string_view allow = !getable ? "Allow: POST, OPTIONS\r\n" : post ? "Allow: GET, HEAD, POST, OPTIONS\r\n" : "Allow: GET, HEAD, OPTIONS\r\n";
+  if (!route && !getable) return refuse(*reply, {404, cat("there is no ", quoted(q.path, 200)), "invalid_request_error", "unknown_url", ""});
+  const std::string_view allow = !getable ? "Allow: POST, OPTIONS\r\n" : route ? "Allow: GET, HEAD, POST, OPTIONS\r\n" : "Allow: GET, HEAD, OPTIONS\r\n";
   const ApiError e = {405, cat(quoted(q.method), " is not what this path takes"), "invalid_request_error", "method_not_allowed", ""};
   reply->send(405, kJson, e.json(), allow);
 }
@@ -304,63 +304,45 @@ void ApiService::check_model(Json request) const {
   if (!known) fail(Code::model, "model: ", quoted(name), " is not here; this server has ", quoted(lm_->name()));
 }
 
-void ApiService::embed(EmbedRequest request, const std::shared_ptr<HttpReply>& reply) {
-  const bool taken = scheduler_->submit_task([request = std::move(request), reply, fn = options_.fn](Lm& lm) {
-    if (reply->gone()) return;
-    try {
-      ApiSink::send_to(*reply, 200, embed_answer(lm, request), fn);
-    } catch (const Error& e) {
-      const ApiError error = api_error(e);
-      ApiSink::send_to(*reply, error.status, error.json(), fn);
-    } catch (const std::exception&) {
-      const ApiError error = api_error(Error(Code::memory, "not enough memory for this request; make it shorter"));
-      ApiSink::send_to(*reply, error.status, error.json(), fn);
-    }
-  });
-  if (!taken) refuse_for_now(*reply);
-}
-
-void ApiService::submit(ApiKind kind, std::string_view body, const std::shared_ptr<HttpReply>& reply) {
+void ApiService::submit(Route route, std::string_view body, const std::shared_ptr<HttpReply>& reply) {
   ApiError error;
-  ApiSink::Wrap wrap = nullptr;
+  bool azure = false;
   try {
-    JsonDoc doc;
-    try {
-      doc = JsonDoc::parse(body, "body");
-      if (kind == ApiKind::any && is_azure(doc.root())) {
-        wrap = azure_answer;
-        doc = JsonDoc::parse(azure_request(doc.root()), "body");
-      }
-    } catch (const Error& e) {
-      fail(Error(e.code == Code::format ? Code::request : e.code, e.message));
+    JsonDoc doc = parse_body(body);
+    if (route == Route::any && is_azure(doc.root())) {
+      azure = true;
+      doc = parse_body(azure_request(doc.root()));
     }
-    check_model(doc.root());
-    if (kind == ApiKind::embedding) return embed(parse_embed_request(doc.root()), reply);
-    GenerateRequest request = parse_api_request(doc.root(), kind);
-    if (wrap) request.stream = false;
-    for (const std::string& name : request.unknown) warn("unknown field ", quoted(name), " is ignored");
-    AnswerHead head;
-    head.id = cat(request.chat ? "\"chatcmpl-" : "\"cmpl-", id_base_, "-", ++next_id_, "\"");
-    head.created = unix_seconds();
-    head.model = lm_->name();
-    auto sink = std::make_shared<ApiSink>(reply, std::move(head), request, *lm_, wrap, options_.fn);
-    reply->job = scheduler_->submit(std::move(request), std::move(sink));
-    if (!reply->job) refuse_for_now(*reply);
-    return;
+    return submit_json(route, std::move(doc), reply, azure);
   } catch (const Error& e) {
     error = api_error(e);
-    if (e.code == Code::model) {
-      error.status = 404;
-      error.type = "invalid_request_error";
-      error.code = "model_not_found";
-      error.param = "model";
-    }
+    if (e.code == Code::model) error = {404, e.message, "invalid_request_error", "model_not_found", "model"};
   } catch (const std::bad_alloc&) {
     error = api_error(Error(Code::memory, "not enough memory for this request; make it shorter"));
   } catch (const std::length_error&) {
     error = {413, "the request is too large; make it shorter", "invalid_request_error", "request_too_large", ""};
   }
-  ApiSink::send_to(*reply, error.status, error.json(), options_.fn, wrap);
+  ApiSink::send_to(*reply, error.status, error.json(), options_.fn, azure ? azure_answer : nullptr);
+}
+
+void ApiService::submit_json(Route route, JsonDoc doc, const std::shared_ptr<HttpReply>& reply, bool azure) {
+  check_model(doc.root());
+  if (route == Route::embeddings) {
+    if (!std::make_shared<EmbeddingJob>(doc.root(), *scheduler_, reply)->submit()) refuse_for_now(*reply);
+    return;
+  }
+  if (!lm_->default_fields().empty()) doc = with_defaults(lm_->default_fields(), doc.root());
+  GenerateRequest request =
+      parse_api_request(doc.root(), route == Route::chat ? ApiKind::chat : route == Route::completion ? ApiKind::completion : ApiKind::any);
+  if (azure) request.stream = false;
+  for (const std::string& name : request.unknown) warn("unknown field ", quoted(name), " is ignored");
+  AnswerHead head;
+  head.id = cat(request.chat ? "\"chatcmpl-" : "\"cmpl-", id_base_, "-", ++next_id_, "\"");
+  head.created = unix_seconds();
+  head.model = lm_->name();
+  auto sink = std::make_shared<ApiSink>(reply, std::move(head), request, *lm_, azure ? azure_answer : nullptr, options_.fn);
+  reply->job = scheduler_->submit(std::move(request), std::move(sink));
+  if (!reply->job) refuse_for_now(*reply);
 }
 
 void ApiService::gone(HttpReply& reply) {

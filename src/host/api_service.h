@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +12,6 @@
 #include "src/host/http_server.h"
 #include "src/host/openai.h"
 #include "src/host/sandbox.h"
-#include "src/task/embed.h"
 #include "src/task/scheduler.h"
 
 namespace tealight {
@@ -41,15 +41,17 @@ class ApiService : public HttpService {
   void drain() override;
 
  private:
+  enum class Route { chat, completion, any, embeddings };
   struct Held {
-    ApiKind kind;
+    Route route;
     std::string body;
     std::shared_ptr<HttpReply> reply;
   };
   void get(std::string_view path, HttpReply& reply) const;
-  void submit(ApiKind kind, std::string_view body, const std::shared_ptr<HttpReply>& reply);
+  void submit(Route route, std::string_view body, const std::shared_ptr<HttpReply>& reply);
+  void submit_json(Route route, JsonDoc doc, const std::shared_ptr<HttpReply>& reply, bool azure);
+  std::optional<Route> route_of(std::string_view path) const;
   void begin();
-  void embed(EmbedRequest request, const std::shared_ptr<HttpReply>& reply);
   void check_model(Json request) const;
   void refuse(HttpReply& reply, const ApiError& error) const;
   void refuse_for_now(HttpReply& reply) const;
@@ -60,6 +62,7 @@ class ApiService : public HttpService {
   ApiOptions options_;
   Load load_;
   HttpServer* server_ = nullptr;
+  std::shared_ptr<HttpMailbox> mailbox_;   // the loader may end after the server
   const int64_t started_;               // Unix seconds
   const int64_t started_us_;
   pthread_t loader_ = {};

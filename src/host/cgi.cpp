@@ -72,11 +72,11 @@ int serve_cgi(Handler& handler, int in, int out) {
   bool begun = false, open = true;
   const auto head = [&](int status, std::string_view type) {
     begun = true;
-    open = write_all(out, cat("Status: ", status, ' ', http_reason(status), "\r\nContent-Type: ", type, status == 405 ? "\r\nAllow: POST" : "", "\r\n\r\n"));
+    open = write_all(out, cat("Status: ", status, ' ', http_reason(status), "\r\nContent-Type: ", type, "\r\n\r\n"));
     return open;
   };
   std::string body;
-  const Answer answer = method != "POST" ? Answer{405, "text/plain; charset=utf-8", "A request is a POST.\n"} : answer_of(handler, [&] {
+  const Answer answer = answer_of(handler, [&] {
     body = read_body(in, content_length());
     Call call;
     call.body = body;
@@ -104,7 +104,6 @@ int serve_pipe(Handler& handler, int in, int out) {
     Call call;
     call.body = body;
     call.content_type = variable("Http_Content_Type");
-    if (const std::string_view path = variable("Http_Path"); !path.empty()) call.path = path;
     call.query = variable("Http_Query");
     return call;
   });

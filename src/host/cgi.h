@@ -8,7 +8,7 @@ namespace tealight {
 // Returns the exit code: 1 when nobody reads. Errors of the call become responses.
 int serve_cgi(Handler& handler, int in, int out);
 
-// The body up to the end of `in`; the answer's body goes to `out`. Exit code 1 for an answer of status 400 and more.
+// The body is what comes up to the end of `in`, the path "/"; the answer's body goes to `out`. Exit code 1 for an answer of status 400 and more.
 int serve_pipe(Handler& handler, int in, int out);
 
 }  // namespace tealight

@@ -29,6 +29,7 @@ HandlerService::~HandlerService() {
 
 void HandlerService::start(HttpServer& server) {
   server_ = &server;
+  mailbox_ = server.mailbox();
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kStackBytes);
@@ -49,7 +50,7 @@ void HandlerService::work() {
   } catch (const std::exception& e) {
     log_line(e.what());
     failed_ = true;
-    server_->wake();
+    mailbox_->call();
   }
   while (true) {
     Work work;

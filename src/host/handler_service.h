@@ -37,6 +37,7 @@ class HandlerService : public HttpService {
   Load load_;
   size_t max_waiting_;
   HttpServer* server_ = nullptr;
+  std::shared_ptr<HttpMailbox> mailbox_;   // the thread may end after the server
   pthread_t thread_ = {};
   bool started_ = false;
   std::atomic<bool> ready_{false}, failed_{false};

@@ -70,6 +70,11 @@ void HttpMailbox::wake() {
   [[maybe_unused]] const ssize_t n = ::write(fd, &one, sizeof one);
 }
 
+void HttpMailbox::call() {
+  called = true;
+  wake();
+}
+
 void HttpMailbox::post(std::shared_ptr<HttpReply> reply) {
   {
     const std::lock_guard lock(mutex);

@@ -15,13 +15,14 @@ class HttpReply;
 struct HttpMailbox {
   HttpMailbox();
   ~HttpMailbox();
+  void call();                                 // the service's woken() is called soon; any thread
   void wake();
   void post(std::shared_ptr<HttpReply> reply);
 
   const int fd;                                // readable when something has come
   std::mutex mutex;
   std::vector<std::shared_ptr<HttpReply>> replies;
-  std::atomic<bool> called{false};             // HttpServer::wake()
+  std::atomic<bool> called{false};
 };
 
 // The answer to one request. All functions but those of the server may be called on any thread; what is written after the

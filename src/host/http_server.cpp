@@ -141,11 +141,6 @@ HttpServer::Stats HttpServer::stats() const {
   return s;
 }
 
-void HttpServer::wake() {
-  mailbox_->called = true;
-  mailbox_->wake();
-}
-
 void HttpServer::pause_accepting(bool pause) {
   accept_again_us_ = pause ? now_us_ + kAcceptPauseUs : 0;
   if (pause) next_check_us_ = std::min(next_check_us_, accept_again_us_);

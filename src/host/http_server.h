@@ -40,7 +40,7 @@ class HttpService {
   virtual void handle(HttpRequest request, std::shared_ptr<HttpReply> reply) = 0;
   virtual void gone(HttpReply&) {}             // its reader has gone before the end
   virtual void expired(HttpReply&) {}          // its deadline has come
-  virtual void woken() {}                      // somebody called HttpServer::wake()
+  virtual void woken() {}                      // somebody called HttpMailbox::call()
   virtual void drain() {}                      // the server ends: what has come is finished, nothing more will come
 };
 
@@ -62,7 +62,8 @@ class HttpServer {
   // Serves until SIGTERM or SIGINT (a second one ends the process), stop(), or until nothing is left to listen to.
   // Returns the exit code.
   int run();
-  void wake();                                  // any thread: the service's woken() is called soon
+  void wake() { mailbox_->call(); }             // any thread: the service's woken() is called soon
+  std::shared_ptr<HttpMailbox> mailbox() const { return mailbox_; }   // for threads that may outlive the server
   void stop(int exit_code);                     // the server's thread: finishes what runs, within the grace
   bool draining() const { return draining_; }
   Stats stats() const;                          // the server's thread

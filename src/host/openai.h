@@ -21,8 +21,8 @@ struct ApiError {
 ApiError api_error(const Error& error);
 
 // What a request may be: `any` takes messages or a prompt.
-enum class ApiKind { chat, completion, any, embedding };
-// Of a generation. Errors: Code::request or Code::unsupported, "FIELD: what is wrong".
+enum class ApiKind { chat, completion, any };
+// Errors: Code::request or Code::unsupported, "FIELD: what is wrong".
 GenerateRequest parse_api_request(Json body, ApiKind kind);
 
 // What every answer begins with.

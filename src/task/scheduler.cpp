@@ -61,6 +61,7 @@ struct Scheduler::Impl {
 
   void run();
   void run_task();
+  void drop_cancelled();
   void admit();
   void begin(std::shared_ptr<Job> job);
   Slot& best_slot(std::span<const TokenId> prompt);
@@ -109,6 +110,7 @@ void Scheduler::Impl::run() {
       if (stop) break;
     }
     run_task();
+    drop_cancelled();
     admit();
     step();
   }
@@ -140,6 +142,20 @@ void Scheduler::Impl::run_task() {
   task(lm);
   lock.lock();
   in_task = false;
+}
+
+// What was cancelled while it waited makes room for others at once.
+void Scheduler::Impl::drop_cancelled() {
+  std::vector<std::shared_ptr<Job>> dropped;
+  {
+    const std::lock_guard lock(mutex);
+    std::erase_if(waiting, [&](const auto& j) {
+      const bool drop = j->cancelled.load(std::memory_order_relaxed);
+      if (drop) dropped.push_back(j);
+      return drop;
+    });
+  }
+  for (auto& j : dropped) begin(std::move(j));
 }
 
 // Fills free slots from the queue.
