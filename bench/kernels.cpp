@@ -86,18 +86,23 @@ void decode(const Table& t, Dtype type, const uint8_t* memory) {
   for (int i = 0; i < K; i++) x[i] = float(next() >> 8) * 0x1p-24f - 0.5f;
   auto* scratch = aligned<uint8_t>(matmul_scratch_bytes(K, 1));
   const Family family = info(type).family;
-  if (t.matmul_int[int(type)]) {
+  // Integer products from plain rows, and from groups of 16 that take `row` bytes a row.
+  const auto integers = [&](Table::MatmulInt f, size_t row, const char* layout) {
+    if (!f) return;
     auto* act = aligned<uint8_t>(act_bytes(family, 1, K));
     t.quantize(family, x, K, 1, K, act);
+    const size_t each = size_t(N) * row, count = kMemory / each;
     const double s = best([&] {
-      for (size_t i = 0; i < matrices; i++) t.matmul_int[int(type)](memory + i * bytes, K, act, 1, y, N, 0, N, scratch);
+      for (size_t i = 0; i < count; i++) f(memory + i * each, K, act, 1, y, N, 0, N, scratch);
     });
-    const double speed = double(bytes * matrices) / s * 1e-9;
+    const double speed = double(each * count) / s * 1e-9;
     constexpr int kNear = 64;  // rows that stay in the cache
-    const double near = double(bytes) / N * kNear / best([&] { t.matmul_int[int(type)](memory, K, act, 1, y, N, 0, kNear, scratch); }, 0.05) * 1e-9;
-    std::printf("decode   %-7s %-8s int   %6.1f GB/s  %3.0f%% of the read loop (%.1f from cache)\n", t.isa, name(type), speed, 100 * speed / read, near);
+    const double near = double(kNear * row) / best([&] { f(memory, K, act, 1, y, N, 0, kNear, scratch); }, 0.05) * 1e-9;
+    std::printf("decode   %-7s %-8s %-5s %6.1f GB/s  %3.0f%% of the read loop (%.1f from cache)\n", t.isa, name(type), layout, speed, 100 * speed / read, near);
     std::free(act);
-  }
+  };
+  integers(t.matmul_int[int(type)], row_bytes(type, K), "int");
+  integers(t.matmul_x16[int(type)], x16_row_bytes(type, K), "x16");
   if (t.matmul_float[int(type)]) {
     const double s = best([&] {
       for (size_t i = 0; i < matrices; i++)
@@ -121,8 +126,8 @@ void prefill(const Table& t, Dtype type, const uint8_t* memory) {
     if (t.matmul_int[int(type)]) {
       auto* act = aligned<uint8_t>(act_bytes(family, T, K));
       const double quantizing = best([&] { t.quantize(family, x, K, T, K, act); }, 0.02);
-      std::printf("  int %6.1f Gop/s (quantize %.2f ns a value)",
-                  ops / best([&] { t.matmul_int[int(type)](memory, K, act, T, y, N + 16, 0, N, scratch); }, 0.1),
+      const auto speed = [&](Table::MatmulInt f) { return ops / best([&] { f(memory, K, act, T, y, N + 16, 0, N, scratch); }, 0.1); };
+      std::printf("  int %6.1f  x16 %6.1f Gop/s (quantize %.2f ns a value)", speed(t.matmul_int[int(type)]), speed(t.matmul_x16[int(type)]),
                   quantizing * 1e9 / (double(K) * T));
       std::free(act);
     }

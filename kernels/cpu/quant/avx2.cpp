@@ -124,7 +124,6 @@ template <class Type>
   for (int b = 0; b < blocks; b++, q += B) {
     const X16Block at = x16_block<Type>(group, b);
     const uint8_t *w[2] = {at.words, at.words + 32}, *f[2] = {at.fields, at.fields + 16};
-    stream_ahead(at.words, 16 * Type::kBytes);
     // S: sum of sub-scale * (sum of code * q); off, M: of sub-scale, minimum * (sum of q)
     __m256i S[2] = {}, off[2] = {}, M[2] = {};
     TL_UNROLL for (int j = 0; j < kSubs; j += kSubsEach) {
@@ -138,6 +137,7 @@ template <class Type>
         }
       }
       TL_UNROLL for (int e = 0; e < kSubsEach; e++) {
+        stream_ahead<Type>(at.words, j + e, kSubs);
         __m256i k[2];
         TL_UNROLL for (int h = 0; h < 2; h++) k[h] = B == 32 ? _mm256_set1_epi16(1) : L::twice(scales[h], e);
         TL_UNROLL for (int g = 0; g < kQuads; g += kGroup) {

@@ -148,7 +148,6 @@ template <class Type>
   for (int b = 0; b < blocks; b++, q += B) {
     const X16Block at = x16_block<Type>(group, b);
     const uint8_t *w = at.words, *f = at.fields;
-    stream_ahead(w, 16 * Type::kBytes);
     // S: sum of sub-scale * (sum of code * q), in two chains; off, M: of sub-scale, minimum * (sum of q)
     __m512i S[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()}, off = S[0], M = S[0];
     TL_UNROLL for (int j = 0; j < kSubs; j += kSubsEach) {
@@ -160,6 +159,7 @@ template <class Type>
         if constexpr (Type::kMinAt >= 0) M = _mm512_dpwssd_epi32(M, Type::template x16_mins<L>(f, w, j / 2), sums);
       }
       TL_UNROLL for (int e = 0; e < kSubsEach; e++) {
+        stream_ahead<Type>(at.words, j + e, kSubs);
         __m512i k;
         if constexpr (B == 256) k = sub_scale<kNarrow>(scales, e);
         TL_UNROLL for (int g = 0; g < kQuads; g += kGroup) {

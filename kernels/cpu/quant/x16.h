@@ -26,12 +26,14 @@ inline X16Block x16_block(const uint8_t* group, int b) {
   return {chunk + half * Type::kFields * 32, chunk + kHead + half * kWords * 64};
 }
 
-// Asks for `n` bytes at p of a stream: what comes soon into the first cache, what comes later into the second, since the
-// processor's own prefetching ends with a page.
-inline void stream_ahead(const uint8_t* p, int n) {
-  for (int i = 0; i < n; i += 64) {
-    __builtin_prefetch(p + i + 1024, 0, 3);
-    __builtin_prefetch(p + i + 4096, 0, 2);
+// Asks for the lines of a stream that are one block further on, in as many shares as a block has steps: what comes soon into
+// the first cache, what comes later into the second, since the processor's own prefetching ends with a page.
+template <class Type>
+inline void stream_ahead(const uint8_t* block, int step, int steps) {
+  constexpr int kLines = (16 * Type::kBytes + 63) / 64;
+  TL_UNROLL for (int i = kLines * step / steps; i < kLines * (step + 1) / steps; i++) {
+    __builtin_prefetch(block + i * 64 + 1024, 0, 3);
+    __builtin_prefetch(block + i * 64 + 8192, 0, 2);
   }
 }
 
@@ -41,8 +43,8 @@ template <class Type, class L>
   constexpr int kPairs = Type::kBlock / Type::kSub / 2, kQuads = Type::kBlock / 4;
   for (int b = 0; b < blocks; b++) {
     const X16Block at = x16_block<Type>(group, b0 + b);
-    stream_ahead(at.words, 16 * Type::kBytes);
     for (int h = 0; h < L::kParts; h++) {
+      stream_ahead<Type>(at.words, h, L::kParts);
       const uint8_t *w = at.words + h * (64 / L::kParts), *f = at.fields + h * (32 / L::kParts);
       const int lane = h * (16 / L::kParts);
       uint8_t* code = p.code + (b * kQuads * 16 + lane) * 4;
