@@ -363,6 +363,7 @@ Activation Source::activation(std::string_view default_name) const {
 }
 
 void Source::embedding_and_head(nn::Decoder& d, const Dims& dims, std::string_view hf_embedding, std::string_view hf_head) const {
+  d.blocks.reserve(size_t(std::min<int64_t>(dims.layers, 256)));   // they come next, and are large
   d.embedding = matrix({"token_embd", std::string(hf_embedding)}, dims.vocab, dims.model);
   const Name head{"output", std::string(hf_head)};
   if (has(head)) {

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/log.h"
@@ -22,6 +23,7 @@ namespace tealight::lambda {
 namespace {
 
 constexpr std::string_view kRoot = "/2018-06-01/runtime";
+constexpr std::string_view kNext = "/2018-06-01/runtime/invocation/next";
 constexpr size_t kMaxResponse = 6 << 20;          // what the platform takes from a buffered answer
 constexpr int64_t kMarginUs = 80'000;             // between our answer and the platform's deadline: sending it, and clocks
 constexpr int kMaxThreads = 256;
@@ -85,6 +87,8 @@ void guarded(F&& f, G&& failed) {
 class Worker {
  public:
   explicit Worker(Host& host) : host_(host), api_(host.address, host.agent) {}
+  // Asks for the first invocation without waiting for it.
+  void ask() { asked_ = api_.send("GET", kNext, {}, {}); }
   // Returns when the API cannot be used any more.
   void run() {
     while (next()) {
@@ -113,7 +117,7 @@ class Worker {
   Host& host_;
   Connection api_;
   ResponseStream stream_{api_};
-  bool fatal_ = false;
+  bool asked_ = false, fatal_ = false;
   std::string id_, invocation_id_, body_;
   int64_t deadline_us_ = 0, call_deadline_us_ = 0;   // the platform's, and the one for the handler; 0: none
 };
@@ -130,7 +134,7 @@ bool Worker::next() {
   int64_t wait_ms = 100;
   for (int failures = 0; failures < 6; failures++) {
     std::string why;
-    if (!api_.call("GET", "/2018-06-01/runtime/invocation/next")) {
+    if (!(std::exchange(asked_, false) ? api_.receive() : api_.call("GET", kNext))) {
       why = api_.error();
       if (failures == 0 && api_.reused()) continue;
     } else {
@@ -323,13 +327,14 @@ void Worker::end_stream(const Error* error) {
 class Extension {
  public:
   Extension(const ApiAddress& address, std::string_view agent) : api_(address, agent) {}
-  // Both before the first call to `next`. What fails here is not needed for answers.
-  void begin() {
+  // The first two before the first call to `next`. What fails here is not needed for answers.
+  void ask() {
     asked_ = api_.send("POST", "/2020-01-01/extension/register", "Lambda-Extension-Name: tealight\r\nContent-Type: application/json\r\n",
                        "{\"events\":[]}");
   }
-  void end() {
-    if (!asked_ || !api_.receive() || api_.response().status() != 200) return api_.close();
+  void wait() { asked_ = asked_ && api_.receive() && api_.response().status() == 200; }
+  void poll() {
+    if (!asked_) return api_.close();
     std::string headers;
     append_header(headers, "Lambda-Extension-Identifier", api_.response().header("lambda-extension-identifier"));
     api_.send("GET", "/2020-01-01/extension/event/next", headers, {});
@@ -406,31 +411,40 @@ int serve(const Load& load, const Options& options) {
   handle_signals();
   Connection api(host.address, host.agent);
   Extension extension(host.address, host.agent);
-  extension.begin();                              // its answer comes while we load
+  extension.ask();                                // its answer comes while we load
   const bool snapshot = environment("AWS_LAMBDA_INITIALIZATION_TYPE") == "snap-start";
-  Loaded loaded;
   const int workers = std::clamp(::atoi(std::string(environment("AWS_LAMBDA_MAX_CONCURRENCY")).c_str()), 1, kMaxThreads);
   host.concurrent = workers > 1;
   host.streaming = wants_streams();
   host.gate.lock();
+  Loaded loaded;
+  const auto lock_down = [&] {
+    const SandboxPolicy policy{.connect_port = host.address.port()};
+    const auto more = [&] { start_workers(host, workers - 1); };
+    if (loaded.lm) enter_sandbox(*loaded.lm, policy, options.sandbox, more);
+    else enter_sandbox(policy, options.sandbox, more);
+  };
+  // Where it cannot fail, the sandbox is entered while the first event is waited for, before anything is read.
+  const bool early = snapshot || options.sandbox == SandboxMode::require;
   bool failed = false;
   guarded(
       [&] {
         loaded = load(snapshot);
         host.handler = loaded.handler.get();
-        extension.end();
-        const SandboxPolicy policy{.connect_port = host.address.port()};
-        const auto more = [&] { start_workers(host, workers - 1); };
-        if (loaded.lm) enter_sandbox(*loaded.lm, policy, options.sandbox, more);
-        else enter_sandbox(policy, options.sandbox, more);
+        if (early) lock_down();
       },
       [&](const Error& e) {
         failed = true;
         report_init_error(api, e);
       });
+  if (!failed) extension.wait();
   if (failed || (snapshot && !wait_for_restore(api))) ::_exit(1);   // workers may wait for what would be destroyed here
+  Worker first(host);
+  first.ask();
+  extension.poll();
+  if (!early) lock_down();
   host.gate.unlock();
-  Worker(host).run();
+  first.run();
   ::_exit(1);
 }
 
