@@ -144,12 +144,12 @@ template <class Type>
   for (int b = 0; b < blocks; b++, q += B) {
     const X16Block at = x16_block<Type>(group, b);
     const uint8_t *w = at.words, *f = at.fields;
-    stream_ahead(w, 16 * Type::kBytes);
     int32x4_t S[H];
     PairSums M[H];  // of minimum * (sum of q)
     TL_UNROLL for (int h = 0; h < H; h++) S[h] = vdupq_n_s32(B == 32 ? -a.sum[b] * Type::kOffset : 0);
     // Words of sub-block j, added to s; in blocks of 256 an offset is taken from the codes.
     const auto add_words = [&](int j, int32x4_t* s) {
+      stream_ahead<Type>(w, j, kSubs);
       TL_UNROLL for (int i = 0; i < kQuads; i++) {
         const int8x16_t x = word(q + (j * kQuads + i) * 4);
         TL_UNROLL for (int h = 0; h < H; h++) {

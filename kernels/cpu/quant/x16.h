@@ -26,8 +26,8 @@ inline X16Block x16_block(const uint8_t* group, int b) {
   return {chunk + half * Type::kFields * 32, chunk + kHead + half * kWords * 64};
 }
 
-// Asks for the lines of a stream that are one block further on, in as many shares as a block has steps: what comes soon into
-// the first cache, what comes later into the second, since the processor's own prefetching ends with a page.
+// Asks for the lines of a stream that lie as far ahead of a block's lines, in as many shares as the block has steps: those
+// needed soon into the first cache, later ones into the second, since the processor's own prefetching ends with a page.
 template <class Type>
 inline void stream_ahead(const uint8_t* block, int step, int steps) {
   constexpr int kLines = (16 * Type::kBytes + 63) / 64;
