@@ -248,7 +248,7 @@ def check_function_on_lambda() -> None:
 def check_function_over_cgi() -> None:
     body = '{"text":"cat","max_tokens":9}'
     variables = {"GATEWAY_INTERFACE": "CGI/1.1", "REQUEST_METHOD": "POST", "CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(body))}
-    head, _, answer = good(call(TRANSLATE, MODEL, stdin=body, env={**os.environ, **variables})).partition("\r\n\r\n")
+    head, _, answer = good(call(TRANSLATE, MODEL, stdin=body, env={**os.environ, **variables})).partition("\n\n")
     assert "Status: 200" in head and json.loads(answer) == stdio(json.loads(body), TRANSLATE), (head, answer)
 
 

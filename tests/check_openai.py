@@ -3,6 +3,7 @@
 usage: check_openai.py TEALIGHT [MODEL]"""
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -118,7 +119,7 @@ def main() -> int:
                 print(f"ok {i} {label}", flush=True)
             except Exception as e:  # noqa: BLE001: the next check goes on
                 failed += 1
-                print(f"not ok {i} {label}\n# " + f"{type(e).__name__}: {e}".replace("\n", "\n# "), flush=True)
+                print(f"not ok {i} {label}\n# " + f"{type(e).__name__} in line {traceback.extract_tb(e.__traceback__)[1].lineno}: {e}".replace("\n", "\n# "), flush=True)
     return int(failed > 0)
 
 

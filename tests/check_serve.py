@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import urllib.parse
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def check_small_routes() -> None:
 
 
 def check_chat() -> None:
-    with Server(TEALIGHT) as s:
+    with Server(TEALIGHT, "-c", 1000) as s:
         begin = int(time.time())
         one = s.post(CHAT, HELLO)
         assert one["id"].startswith("chatcmpl-") and one["object"] == "chat.completion" and begin <= one["created"] <= time.time(), one
@@ -92,8 +93,11 @@ def check_chat() -> None:
         assert again["prompt_tokens"] == usage["prompt_tokens"] and again["completion_tokens"] == usage["completion_tokens"]
         # What was evaluated before is used again.
         assert again["prompt_tokens_details"]["cached_tokens"] > 0, again
-        talk = HELLO["messages"] + [{"role": "assistant", "content": text}, {"role": "user", "content": "More"}]
-        assert s.post(CHAT, {**HELLO, "messages": talk})["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+        talk = [{"role": "user", "content": "Hello again and again " * 10}]
+        for turn in range(3):            # a conversation goes on where it was
+            r = s.post(CHAT, {**HELLO, "messages": talk})
+            assert turn == 0 or r["usage"]["prompt_tokens_details"]["cached_tokens"] > 64, r["usage"]
+            talk += [{"role": "assistant", "content": r["choices"][0]["message"]["content"]}, {"role": "user", "content": "More"}]
         plain = s.stream(CHAT, HELLO)
         assert all(e["choices"] and "usage" not in e for e in plain)
         best = s.post(CHAT, {**HELLO, "logprobs": True, "top_logprobs": 2})["choices"][0]["logprobs"]["content"]
@@ -380,7 +384,7 @@ def main() -> int:
             print(f"ok {i} {name}", flush=True)
         except Exception as e:  # noqa: BLE001: the next check goes on
             failed += 1
-            print(f"not ok {i} {name}\n# " + f"{type(e).__name__}: {e}".replace("\n", "\n# "), flush=True)
+            print(f"not ok {i} {name}\n# " + f"{type(e).__name__} in line {traceback.extract_tb(e.__traceback__)[1].lineno}: {e}".replace("\n", "\n# "), flush=True)
     return int(failed > 0)
 
 

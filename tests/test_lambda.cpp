@@ -2,11 +2,14 @@
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <thread>
 
 #include "src/base/base64.h"
+#include "src/base/json.h"
+#include "src/base/log.h"
 #include "src/host/lambda/client.h"
 #include "src/host/lambda/events.h"
 #include "src/host/lambda/stream.h"
@@ -82,6 +85,59 @@ TEST_CASE("base64") {
   for (const char* bad :
        {"Zg", "Zg=", "Z===", "====", "Zg==Zg==", "Zh==", "Zm9=", "Zm 9", "%%%n", "Zg=\n", "=m9v", "Z=9v", "Zm-_"})
     CHECK_MESSAGE(!base64_decode(bad, out), bad);
+}
+
+namespace {
+
+// What f writes to standard error.
+template <class F>
+std::string errors_of(F&& f) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const int kept = ::dup(2);
+  ::dup2(ends[1], 2);
+  f();
+  ::dup2(kept, 2);
+  ::close(kept);
+  ::close(ends[1]);
+  char text[4096];
+  const ssize_t n = ::read(ends[0], text, sizeof text);
+  ::close(ends[0]);
+  return std::string(text, n > 0 ? size_t(n) : 0);
+}
+
+}  // namespace
+
+TEST_CASE("log: lines as text and as JSON") {
+  CHECK(errors_of([] { warn("a ", 1); }) == "tealight: warning: a 1\n");
+  log_setup(true, LogLevel::warn);
+  const std::string line = errors_of([] {
+    log_line(LogLevel::info, "not written");
+    log_request("id-1");
+    log_line(LogLevel::error, "it \"broke\"");
+    log_request({});
+  });
+  const std::string plain = errors_of([] { log_line(LogLevel::fatal, "x"); });
+  log_setup(false, LogLevel::trace);
+  const JsonDoc doc = JsonDoc::parse(line, "line");
+  CHECK(line.ends_with("}\n"));
+  CHECK(doc["level"].string("") == "ERROR");
+  CHECK(doc["message"].string("") == "it \"broke\"");
+  CHECK(doc["requestId"].string("") == "id-1");
+  CHECK(!JsonDoc::parse(plain, "line")["requestId"]);
+  // The time is that of the system, to the second or the one before.
+  const std::string_view time = doc["timestamp"].string("");
+  CHECK(time.size() == 24);
+  bool near = false;
+  for (time_t t = ::time(nullptr), i = 0; i < 3; i++) {
+    const time_t then = t - i;
+    tm parts{};
+    ::gmtime_r(&then, &parts);
+    char text[32];
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+    near = near || time.starts_with(text);
+  }
+  CHECK(near);
 }
 
 TEST_CASE("lambda: addresses") {

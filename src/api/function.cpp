@@ -1,8 +1,6 @@
 // main() of a person's function: which model, which host.
 #include "include/tealight/function.h"
 
-#include <arpa/inet.h>
-
 #include <cstdlib>
 #include <exception>
 
@@ -12,7 +10,6 @@
 #include "src/host/cgi.h"
 #include "src/host/detect.h"
 #include "src/host/handler_service.h"
-#include "src/host/lambda/client.h"
 #include "src/host/lambda/lambda.h"
 #include "src/host/lines.h"
 #include "src/host/listener.h"
@@ -79,19 +76,18 @@ std::unique_ptr<Handler> load(const Arguments& a, const Function& f, const Sandb
   std::unique_ptr<Lm> lm = Lm::load(a.model, a.load);
   Lm& model = *lm;
   std::unique_ptr<Handler> handler = function_handler(std::move(lm), f);
-  enter_sandbox(policy, a.sandbox, [&] { model.warm_threads(); });
+  enter_sandbox(model, policy, a.sandbox);
   return handler;
 }
 
 int serve_lambda(const Arguments& a, const Function& f) {
   lambda::set_up_logs();
-  lambda::ApiAddress api;
-  SandboxPolicy policy;
-  const char* address = std::getenv("AWS_LAMBDA_RUNTIME_API");
-  if (address && lambda::parse_address(address, api)) policy.connect_port = ntohs(reinterpret_cast<const sockaddr_in&>(api.address).sin_port);
-  const char* concurrency = std::getenv("AWS_LAMBDA_MAX_CONCURRENCY");
-  policy.threads = concurrency && std::atoi(concurrency) > 1;
-  return lambda::serve([&](bool) { return load(a, f, policy); }, kAgent);
+  const auto load = [&](bool) -> lambda::Loaded {
+    std::unique_ptr<Lm> lm = Lm::load(a.model, a.load);
+    Lm& model = *lm;
+    return {function_handler(std::move(lm), f), &model};
+  };
+  return lambda::serve(load, {kAgent, a.sandbox});
 }
 
 int serve_http(const Arguments& a, const Function& f, const DetectedHost& host) {

@@ -128,7 +128,8 @@ class FunctionModel final : public Model {
   }
   std::string answer(std::string_view request_json) override {
     const JsonDoc doc = JsonDoc::parse(request_json, "request");
-    const GenerateRequest q = parse_request(doc.root());
+    const JsonDoc whole = with_defaults(lm_->default_fields(), doc.root());
+    const GenerateRequest q = parse_request(whole.root());
     return answer_json(q, generator_.generate(q, {}, control_), *lm_);
   }
   std::vector<int32_t> tokens(std::string_view text) override { return lm_->tokenizer().encode(text, {}); }

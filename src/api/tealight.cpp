@@ -117,7 +117,8 @@ tealight_status tealight_generate(tealight_model* model, const char* request, si
     need(model, "model");
     need(request, "request");
     const JsonDoc doc = parse_json({request, request_bytes});
-    const GenerateRequest q = parse_request(doc.root());
+    const JsonDoc whole = with_defaults(model->lm->default_fields(), doc.root());
+    const GenerateRequest q = parse_request(whole.root());
     TextSink pieces;
     if (sink) pieces = [&](std::string_view text) { return sink(context, std::string(text).c_str(), text.size()) == 0; };
     model->answer = answer_json(q, model->generator->generate(q, pieces), *model->lm);

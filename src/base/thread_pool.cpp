@@ -163,13 +163,11 @@ int quota_cpus(const char* root) {
 }
 
 int default_threads() {
-  int n = affinity_cpus();
-  if (int q = quota_cpus("")) n = std::min(n, q);
-  if (const char* mb = std::getenv("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")) {
-    long v = std::strtol(mb, nullptr, 10);
-    if (v > 0) n = std::min(n, std::max(1, int((v + 1769 / 2) / 1769)));
-  }
-  return n;
+  const int n = affinity_cpus();
+  const char* mb = std::getenv("AWS_LAMBDA_FUNCTION_MEMORY_SIZE");
+  if (const long v = mb ? std::strtol(mb, nullptr, 10) : 0; v > 0) return std::min(n, std::max(1, int((v + 1769 / 2) / 1769)));
+  const int q = quota_cpus("");         // not on Lambda, which has none: looking costs start-up
+  return q ? std::min(n, q) : n;
 }
 
 }  // namespace tealight

@@ -49,8 +49,8 @@ class ThreadPool {
   int spins_;
 };
 
-// How many threads to use by default: the CPUs of the affinity mask, not more than the cgroup's CPU quota (rounded down),
-// on AWS Lambda the memory size / 1769 MB (nearest); at least one. What cannot be read is ignored.
+// How many threads to use by default: the CPUs of the affinity mask, not more than the cgroup's CPU quota (rounded down) or, on
+// AWS Lambda, the memory size / 1769 MB (nearest); at least one. What cannot be read is ignored.
 int default_threads();
 
 // CPUs that a cgroup's quota pays for, rounded down but at least one; 0 where there is no quota. Version 2 is looked for in the

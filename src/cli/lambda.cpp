@@ -47,7 +47,7 @@ int run(const Args& args) {
     auto function = std::make_unique<Function>(std::move(loaded));
     // A snapshot is worth more with the weights and the tokenizer in memory: one token touches both.
     if (eager) function->handle({.body = R"({"prompt":"a","max_tokens":1})"});
-    return {std::move(function), [&lm] { lm.warm_threads(); }};
+    return {std::move(function), &lm};
   };
   return lambda::serve(load, {"tealight/" TEALIGHT_VERSION, sandbox_mode(args.text("sandbox"))});
 }

@@ -27,8 +27,6 @@ constexpr Option kOwnOptions[] = {
     {"max-body", "", "BYTES", "longest request (default 16777216)"},
     {"max-connections", "", "N", "open connections (default 1024)"},
     {"timeout", "", "SECONDS", "a generation ends then with what it has (default: none)"},
-    {"cache", "", "DIR", "keep the states of prompts' beginnings there, for all processes that use it"},
-    {"cache-size", "", "MB", "most of them (default 1024)"},
     {"grace", "", "SECONDS", "time for what runs after SIGTERM (default 10)"},
     {"access-log", "", "off|text|json", "a line for each request on standard error (default text); json: all lines are JSON"},
 };
@@ -109,8 +107,6 @@ int run(const Args& args) {
   options.timeout_us = int64_t(args.number("timeout", 0, 1e6).value_or(0) * 1e6);
   options.aliases = {path, path.substr(path.find_last_of('/') + 1)};
   if (const auto alias = args.text("alias")) options.aliases.emplace_back(*alias);
-  if (const auto dir = args.text("cache")) options.cache_dir = *dir;
-  options.cache_bytes = uint64_t(args.integer("cache-size", 1, 1 << 30).value_or(1024)) << 20;
   options.sandbox = sandbox_mode(args.text("sandbox"));
   options.any_path = host.any_path;
   options.fn = host.fn;

@@ -185,12 +185,7 @@ void ApiService::start(HttpServer& server) {
 
 // The model is there: everything is opened and started that is needed from here on. Errors: Code::file, Code::unsupported.
 void ApiService::begin() {
-  cache_ = std::make_unique<PrefixCache>(*lm_);
-  if (!options_.cache_dir.empty()) cache_->open(options_.cache_dir, options_.cache_bytes);
-  enter_sandbox({.accept = true, .cache_dir = cache_->fd()}, options_.sandbox, [this] {
-    lm_->warm_threads();
-    scheduler_ = std::make_unique<Scheduler>(*lm_, options_.scheduler, cache_.get());
-  });
+  enter_sandbox(*lm_, {.accept = true}, options_.sandbox, [this] { scheduler_ = std::make_unique<Scheduler>(*lm_, options_.scheduler); });
 }
 
 void ApiService::woken() {

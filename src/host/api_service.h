@@ -11,7 +11,6 @@
 #include "src/host/http_server.h"
 #include "src/host/openai.h"
 #include "src/host/sandbox.h"
-#include "src/task/prefix_cache.h"
 #include "src/task/scheduler.h"
 
 namespace tealight {
@@ -20,8 +19,6 @@ struct ApiOptions {
   SchedulerOptions scheduler;
   std::vector<std::string> aliases;     // further names of the model; "*": every name is taken
   int64_t timeout_us = 0;               // a generation ends then with what it has ("length"); 0: none
-  std::string cache_dir;                // PrefixCache::open; empty: none
-  uint64_t cache_bytes = 0;
   SandboxMode sandbox = SandboxMode::off;   // entered when the model is loaded
   bool any_path = false;                // a POST to an unknown path is a request (function hosts name the paths)
   bool fn = false;                      // Fn's contract: the status goes into Fn-Http-Status
@@ -68,7 +65,6 @@ class ApiService : public HttpService {
   std::unique_ptr<Lm> lm_;              // written by the loader, used from woken() on
   std::string load_error_;
   std::atomic<bool> loaded_{false};
-  std::unique_ptr<PrefixCache> cache_;
   std::unique_ptr<Scheduler> scheduler_;
   std::vector<Held> held_;
   uint64_t next_id_ = 0, id_base_ = 0;

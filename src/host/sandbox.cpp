@@ -16,6 +16,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/task/prefix_cache.h"
 
 namespace tealight {
 namespace {
@@ -192,6 +193,17 @@ Sandbox enter_sandbox(const SandboxPolicy& policy, SandboxMode mode, const std::
     fail(Code::unsupported, "sandbox: required, but this kernel gives less: ", s.text);
   log_line(LogLevel::info, cat("sandbox: ", s.text));
   if (policy.cache_dir >= 0 && !s.cache) warn("sandbox: the cache is not used: without Landlock its directory cannot be told from others");
+  return s;
+}
+
+Sandbox enter_sandbox(Lm& lm, SandboxPolicy policy, SandboxMode mode, const std::function<void()>& also) {
+  PrefixCache* cache = lm.prefix_cache();
+  if (cache) policy.cache_dir = cache->fd();
+  Sandbox s = enter_sandbox(policy, mode, [&] {
+    lm.warm_threads();
+    if (also) also();
+  });
+  if (cache && !s.cache) cache->close();
   return s;
 }
 

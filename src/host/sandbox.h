@@ -12,6 +12,8 @@
 
 namespace tealight {
 
+class Lm;
+
 // What serving needs beyond reading, writing, computing, memory and waiting.
 struct SandboxPolicy {
   uint16_t connect_port = 0;           // new TCP connections go to this port alone; 0: none are made
@@ -44,6 +46,8 @@ struct Sandbox {
 // threads. (From Landlock ABI 8 on both reach all.)
 // SandboxMode::on applies what this kernel has. Errors: Code::unsupported for SandboxMode::require when something is missing.
 Sandbox enter_sandbox(const SandboxPolicy& policy, SandboxMode mode, const std::function<void()>& start_threads);
+// The same for a process that serves a model: the policy's cache_dir and the threads are the model's, `also` starts others.
+Sandbox enter_sandbox(Lm& lm, SandboxPolicy policy, SandboxMode mode, const std::function<void()>& also = {});
 
 // The filter alone, for tests. with_files: the calls for the cache's directory are on the list. Returns their number in `calls`.
 std::vector<sock_filter> sandbox_filter(const SandboxPolicy& policy, bool with_files, int& calls);

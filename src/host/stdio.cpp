@@ -190,6 +190,7 @@ bool StdioHost::answer(std::string_view line, std::span<const int> files, bool l
       fail(Error(e.code == Code::format ? Code::request : e.code, cat("expected one JSON object a line; ", e.message)));
     }
     id = request_id(doc.root());
+    if (!lm_.default_fields().empty()) doc = with_defaults(lm_.default_fields(), doc.root());
     if (doc.root()["shm"]) {
       if (!local) fail(Code::request, "shm: memory is shared over pipes and UNIX sockets alone");
       answer_shared(doc.root(), files);
@@ -295,7 +296,7 @@ int serve_stdio(Lm& lm, int in, int out, SandboxMode sandbox) {
 
   StdioHost host(lm, [out](std::string_view line) { return write_all(out, line); });
   LineReader reader(in, RequestLimits::max_line_bytes, termination.fd());
-  enter_sandbox({.receive_files = reader.is_unix_socket()}, sandbox, [&] { lm.warm_threads(); });
+  enter_sandbox(lm, {.receive_files = reader.is_unix_socket()}, sandbox);
   bool open = true;
   while (open && !SignalPipe::came) {
     std::string_view line;

@@ -110,8 +110,9 @@ struct PrefixCache::Piece {
   std::string name() const { return cat(kPiecePrefix, hex64(hash)); }
 };
 
-PrefixCache::~PrefixCache() {
+void PrefixCache::close() {
   if (dir_ >= 0) ::close(dir_);
+  dir_ = -1;
 }
 
 void PrefixCache::open(const std::string& dir, uint64_t max_bytes) {

@@ -21,12 +21,13 @@ class PrefixCache {
   static constexpr int kPiece = 64;
 
   explicit PrefixCache(Lm& lm) : lm_(lm) {}
-  ~PrefixCache();
+  ~PrefixCache() { close(); }
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   // Uses a folder, which is made if need be, for up to max_bytes. Errors: Code::file.
   void open(const std::string& dir, uint64_t max_bytes);
+  void close();                        // the folder is not used from here on
   int fd() const { return dir_; }      // of the folder, -1: none; for the sandbox's rule
 
   // Puts the longest stored beginning of the prompt that is longer than `held` tokens, and shorter than the prompt, into the

@@ -46,6 +46,8 @@ struct Scheduler::Impl {
   std::condition_variable wake;
   std::deque<std::shared_ptr<Job>> waiting;
   std::vector<std::shared_ptr<Job>> all;                   // that wait or run
+  std::deque<std::function<void(Lm&)>> tasks;
+  bool in_task = false;
   uint64_t next_id = 1;
   bool draining = false, stop = false;
   SchedulerStats stats;
@@ -58,6 +60,7 @@ struct Scheduler::Impl {
   pthread_t thread{};
 
   void run();
+  void run_task();
   void admit();
   void begin(std::shared_ptr<Job> job);
   Slot& best_slot(std::span<const TokenId> prompt);
@@ -102,9 +105,10 @@ void Scheduler::Impl::run() {
           if (s.job) return true;
         return false;
       };
-      wake.wait(lock, [&] { return stop || !waiting.empty() || busy(); });
+      wake.wait(lock, [&] { return stop || !waiting.empty() || !tasks.empty() || busy(); });
       if (stop) break;
     }
+    run_task();
     admit();
     step();
   }
@@ -124,6 +128,18 @@ void Scheduler::Impl::run() {
     job->sink->done(result);
     lock.lock();
   }
+}
+
+void Scheduler::Impl::run_task() {
+  std::unique_lock lock(mutex);
+  if (tasks.empty()) return;
+  const std::function<void(Lm&)> task = std::move(tasks.front());
+  tasks.pop_front();
+  in_task = true;
+  lock.unlock();
+  task(lm);
+  lock.lock();
+  in_task = false;
 }
 
 // Fills free slots from the queue.
@@ -267,6 +283,17 @@ uint64_t Scheduler::submit(GenerateRequest request, std::shared_ptr<GenerationSi
   return job->id;
 }
 
+bool Scheduler::submit_task(std::function<void(Lm&)> task) {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->draining || impl_->tasks.size() >= size_t(impl_->options.queue)) {
+    impl_->stats.refused++;
+    return false;
+  }
+  impl_->tasks.push_back(std::move(task));
+  impl_->wake.notify_one();
+  return true;
+}
+
 void Scheduler::cancel(uint64_t id) {
   const std::lock_guard lock(impl_->mutex);
   for (const auto& j : impl_->all)
@@ -280,7 +307,7 @@ void Scheduler::drain() {
 
 bool Scheduler::idle() const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->all.empty();
+  return impl_->all.empty() && impl_->tasks.empty() && !impl_->in_task;
 }
 
 SchedulerStats Scheduler::stats() const {

@@ -41,6 +41,9 @@ class Scheduler {
 
   // Returns a number for cancel(), or 0 when the queue is full or drain() was called.
   uint64_t submit(GenerateRequest request, std::shared_ptr<GenerationSink> sink);
+  // Runs something else that needs the model, on the thread, between two steps. False when the queue is full or drain() was
+  // called. What has not begun when the scheduler ends is dropped.
+  bool submit_task(std::function<void(Lm&)> task);
   void cancel(uint64_t id);            // its done() comes soon, with Finish::cancelled; nothing happens if it is over
   void drain();                        // takes no more; what waits and runs is finished
   bool idle() const;                   // nothing waits or runs

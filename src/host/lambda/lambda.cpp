@@ -353,7 +353,8 @@ void report_init_error(Connection& api, const Error& e) {
 // SnapStart: returns in each process that is made from the snapshot.
 bool wait_for_restore(Connection& api) {
   const bool restored = api.call("GET", "/2018-06-01/runtime/restore/next") && api.response().status() == 200;
-  if (!restored) log_line(LogLevel::fatal, cat("waiting for the restore: ", api.error().empty() ? cat("status ", api.response().status()) : api.error()));
+  if (!restored)
+    log_line(LogLevel::fatal, cat("waiting for the restore: ", api.error().empty() ? cat("status ", api.response().status()) : api.error()));
   api.close();                                    // a connection of before the snapshot leads nowhere
   return restored;
 }
@@ -418,19 +419,19 @@ int serve(const Load& load, const Options& options) {
         loaded = load(snapshot);
         host.handler = loaded.handler.get();
         extension.end();
-        enter_sandbox({.connect_port = host.address.port(), .cache_dir = loaded.cache_dir}, options.sandbox, [&] {
-          if (loaded.start_threads) loaded.start_threads();
-          start_workers(host, workers - 1);
-        });
+        const SandboxPolicy policy{.connect_port = host.address.port()};
+        const auto more = [&] { start_workers(host, workers - 1); };
+        if (loaded.lm) enter_sandbox(*loaded.lm, policy, options.sandbox, more);
+        else enter_sandbox(policy, options.sandbox, more);
       },
       [&](const Error& e) {
         failed = true;
         report_init_error(api, e);
       });
-  if (failed || (snapshot && !wait_for_restore(api))) return 1;
+  if (failed || (snapshot && !wait_for_restore(api))) ::_exit(1);   // workers may wait for what would be destroyed here
   host.gate.unlock();
   Worker(host).run();
-  ::_exit(1);                                     // other workers may be at work with what would be destroyed here
+  ::_exit(1);
 }
 
 }  // namespace tealight::lambda

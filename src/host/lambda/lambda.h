@@ -10,11 +10,10 @@
 
 namespace tealight::lambda {
 
-// What answers the calls, and what it needs when the process enters the sandbox (sandbox.h).
+// What answers the calls, and the model whose threads and cache stay in the sandbox (null: none).
 struct Loaded {
   std::unique_ptr<Handler> handler;
-  std::function<void()> start_threads; // may be empty
-  int cache_dir = -1;
+  Lm* lm = nullptr;
 };
 // `eager`: a snapshot of the process is taken afterwards, so whatever can be made ready is.
 using Load = std::function<Loaded(bool eager)>;
@@ -27,7 +26,7 @@ struct Options {
   SandboxMode sandbox = SandboxMode::on;
 };
 
-// Serves until the API asks to end it. Errors of `load` are reported to the API. Returns the exit code; SIGTERM ends the process
+// Serves until the API asks to end it. Errors of `load` are reported to the API. Ends the process rather than return; SIGTERM does so
 // at once, but for an answer that is being posted. Reads AWS_LAMBDA_RUNTIME_API (Code::usage when that is no address),
 // AWS_LAMBDA_MAX_CONCURRENCY, AWS_LAMBDA_INITIALIZATION_TYPE, and AWS_LWA_INVOKE_MODE or TEALIGHT_INVOKE_MODE (response_stream
 // lets answers be streamed), and sets _X_AMZN_TRACE_ID for each call.
