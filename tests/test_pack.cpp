@@ -106,8 +106,9 @@ TEST_CASE("packed weights give the bits of their source") {
     f32.activations = LoadOptions::Activations::f32;
     f32.kv = LoadOptions::Kv::f32;
     CHECK(logits_hash(file, f32) == logits_hash(model, f32));
-    for (const auto& t : PackFile::open(file)->directory().tensors) interleaved += t.interleaved;
-    PackFile::open(file)->verify();
+    const auto opened = PackFile::open(file);
+    for (const WeightView& t : opened->weights().all()) interleaved += t.interleaved;
+    opened->verify();
   }
   CHECK(interleaved > 100);
 }

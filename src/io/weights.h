@@ -45,6 +45,7 @@ class WeightSet {
   // For readers. `name` must outlive the set (it points into a mapping or into `names`).
   void add_file(std::shared_ptr<const Mapping> m) { files_.push_back(std::move(m)); }
   void add(const WeightView& v) { views_.push_back(v); }
+  void take(std::vector<WeightView> views) { views_ = std::move(views); }   // all at once
   void keep(std::shared_ptr<const void> owner) { owners_.push_back(std::move(owner)); }
   void index();                                          // builds the table; fails (Code::format) on a name used twice
 

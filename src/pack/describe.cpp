@@ -23,21 +23,21 @@ std::string column(std::string s, size_t width) {
 }
 
 std::string describe_text(const PackFile& f) {
-  const pack::Directory& d = f.directory();
+  const std::span<const WeightView> tensors = f.weights().all();
   uint64_t bytes = sizeof(pack::Footer);
   for (const pack::Section& s : f.sections()) bytes = std::max(bytes, s.offset + s.bytes);
-  const auto interleaved = std::count_if(d.tensors.begin(), d.tensors.end(), [](const auto& t) { return t.interleaved; });
-  std::string s = cat("packed file, version ", pack::kVersion, ": runtime for ", machine_of(f), ", source ", source_name(f), ", cache ", name(d.kv), "\n", d.tensors.size(), " tensors, ", interleaved, " of them in the x16 layout\n\nsections\n",
+  const auto interleaved = std::count_if(tensors.begin(), tensors.end(), [](const auto& t) { return t.interleaved; });
+  std::string s = cat("packed file, version ", pack::kVersion, ": runtime for ", machine_of(f), ", source ", source_name(f), ", cache ", name(f.kv()), "\n", tensors.size(), " tensors, ", interleaved, " of them in the x16 layout\n\nsections\n",
                       column("name", 12), column("offset", 12), column("bytes", 12), "hash\n");
   for (const pack::Section& row : f.sections())
     s += column(std::string(row.title()), 12) + column(cat(row.offset), 12) + column(cat(row.bytes), 12) + hex64(row.hash) + "\n";
   if (!f.defaults().empty()) s += cat("\ndefaults\n", f.defaults(), "\n");
-  if (!d.prefixes.empty()) s += "\nprefixes\n";
+  if (!f.prefixes().empty()) s += "\nprefixes\n";
   for (const PackFile::Prefix& p : f.prefixes()) s += cat(quoted(p.name), ": ", p.ids.size(), " tokens, ", p.kv.size(), " bytes\n");
   size_t width = 4;
-  for (const auto& t : d.tensors) width = std::max(width, quoted(t.name).size());
+  for (const auto& t : tensors) width = std::max(width, quoted(t.name).size());
   s += "\ntensors\n" + column("name", width) + column("type", 6) + column("layout", 6) + column("offset", 12) + column("bytes", 12) + "shape\n";
-  for (const auto& t : d.tensors) {
+  for (const auto& t : tensors) {
     s += column(quoted(t.name), width) + column(std::string(t.type_name), 6) + column(t.interleaved ? "x16" : "rows", 6) + column(cat(t.offset), 12) +
          column(cat(t.bytes), 12) + "[";
     for (int i = 0; i < t.rank; i++) s += cat(i ? ", " : "", t.shape[i]);
@@ -47,11 +47,11 @@ std::string describe_text(const PackFile& f) {
 }
 
 std::string describe_json(const PackFile& f) {
-  const pack::Directory& d = f.directory();
+  const std::span<const WeightView> tensors = f.weights().all();
   std::string s;
   JsonWriter w(s);
   w.begin_object().field("path", f.path()).field("format", "packed").field("version", pack::kVersion);
-  w.field("runtime", machine_of(f)).field("source", source_name(f)).field("name", d.model).field("kv", name(d.kv));
+  w.field("runtime", machine_of(f)).field("source", source_name(f)).field("name", f.model_name()).field("kv", name(f.kv()));
   w.key("sections").begin_array();
   for (const pack::Section& row : f.sections())
     w.begin_object().field("name", row.title()).field("offset", row.offset).field("bytes", row.bytes).field("hash", hex64(row.hash)).end_object();
@@ -62,7 +62,7 @@ std::string describe_json(const PackFile& f) {
   if (f.defaults().empty()) w.null();
   else w.raw(f.defaults());
   w.key("tensors").begin_array();
-  for (const auto& t : d.tensors) {
+  for (const auto& t : tensors) {
     w.begin_object().field("name", t.name).field("type", t.type_name).field("layout", t.interleaved ? "x16" : "rows").key("shape").begin_array();
     for (int i = 0; i < t.rank; i++) w.value(t.shape[i]);
     w.end_array().field("bytes", t.bytes).field("offset", t.offset).end_object();

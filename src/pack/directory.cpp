@@ -70,7 +70,7 @@ uint64_t element_bytes(GgufType t) {
   return uint32_t(t) < sizeof bytes ? bytes[uint32_t(t)] : 0;
 }
 
-void read_tensor(Reader& r, Directory::Tensor& t, std::span<const Dtype> types, uint64_t& end, uint64_t section) {
+void read_tensor(Reader& r, WeightView& t, std::span<const Dtype> types, uint64_t& end, uint64_t section) {
   t.name = r.text();
   if (t.name.empty()) r.bad("a tensor without a name");
   const auto type = r.number<uint8_t>(), layout = r.number<uint8_t>(), rank = r.number<uint8_t>();
@@ -153,7 +153,7 @@ std::string Directory::bytes() const {
   w.number(fingerprint);
   std::vector<Dtype> types;
   std::vector<uint8_t> type_of;
-  for (const Tensor& t : tensors) {
+  for (const WeightView& t : tensors) {
     size_t i = 0;
     while (i < types.size() && types[i] != t.dtype) i++;
     if (i == types.size()) types.push_back(t.dtype);
@@ -163,7 +163,7 @@ std::string Directory::bytes() const {
   for (Dtype t : types) w.text(name(t));
   w.number(uint32_t(tensors.size()));
   for (size_t i = 0; i < tensors.size(); i++) {
-    const Tensor& t = tensors[i];
+    const WeightView& t = tensors[i];
     w.text(t.name);
     w.number(type_of[i]);
     w.number(uint8_t(t.interleaved));
@@ -210,7 +210,7 @@ Directory Directory::read(std::string_view bytes, uint64_t tensors_bytes, uint64
   for (uint32_t i = 0; i < n_types; i++) types[i] = dtype_named(r.text(), r);
   uint64_t end = 0;
   d.tensors.resize(r.count(kMinTensorBytes));
-  for (Tensor& t : d.tensors) read_tensor(r, t, {types, n_types}, end, tensors_bytes);
+  for (WeightView& t : d.tensors) read_tensor(r, t, {types, n_types}, end, tensors_bytes);
   end = 0;
   d.arrays.resize(r.count(4 + 4 + 8 + 8 + 8));
   for (Array& a : d.arrays) read_array(r, a, end, tokenizer_bytes);

@@ -14,14 +14,6 @@ enum class SourceKind : uint32_t { gguf = 1, hf = 2 };
 
 // Views point into the bytes that the directory was read from.
 struct Directory {
-  struct Tensor {
-    std::string_view name, type_name;
-    Dtype dtype = Dtype::f32;
-    bool interleaved = false;
-    int rank = 0;
-    uint64_t shape[WeightView::kMaxRank] = {};
-    uint64_t offset = 0, bytes = 0;    // in `tensors`
-  };
   struct Array {                       // of the source's metadata, in `tokenizer`
     std::string_view key;
     GgufType type = GgufType::u8;
@@ -40,7 +32,7 @@ struct Directory {
   Dtype kv = Dtype::f32;
   std::string_view model;              // name for people, where the metadata has none
   uint64_t fingerprint = 0;            // Lm::state_fingerprint() of the prefixes' keys and values
-  std::vector<Tensor> tensors;         // in rising offsets
+  std::vector<WeightView> tensors;     // in rising offsets, which count from the begin of `tensors`; without data and file
   std::vector<Array> arrays;
   std::vector<Table> tables;
   std::vector<Prefix> prefixes;

@@ -193,23 +193,15 @@ std::vector<PackFile::Prefix> PackFile::prefixes() const {
   return out;
 }
 
-void PackFile::add_tensors(WeightSet& weights, uint32_t file) const {
+void PackFile::move_tensors(WeightSet& weights, uint32_t file) {
   weights.add_file(file_);
   const Section* s = find("tensors");
-  for (const pack::Directory::Tensor& t : directory_.tensors) {
-    WeightView v;
-    v.name = t.name;
-    v.dtype = t.dtype;
-    v.interleaved = t.interleaved;
-    v.type_name = t.type_name;
-    v.rank = t.rank;
-    std::copy_n(t.shape, t.rank, v.shape);
-    v.offset = s->offset + t.offset;
+  for (WeightView& v : directory_.tensors) {
+    v.offset += s->offset;
     v.data = file_->data() + v.offset;
-    v.bytes = t.bytes;
     v.file = file;
-    weights.add(v);
   }
+  weights.take(std::move(directory_.tensors));
   weights.index();
 }
 
@@ -221,7 +213,7 @@ void PackFile::make_gguf() {
   for (const pack::Directory::Array& a : directory_.arrays) g->add(a.key, {a.type, true, a.count, arrays.data() + a.offset, a.bytes});
   if (const std::string_view t = chat_template(); !t.empty())
     g->add("tokenizer.chat_template", {GgufType::string, false, 1, reinterpret_cast<const std::byte*>(t.data()), t.size()});
-  add_tensors(g->weights(), 1);        // file 0 is the metadata
+  move_tensors(g->weights(), 1);        // file 0 is the metadata
   gguf_ = std::move(g);
 }
 
@@ -241,7 +233,7 @@ void PackFile::make_hf() {
     hf->tokenizer_json_path = cat(file_->path(), ": tokenizer.json");
     hf->tokenizer_json = Mapping::part(file_, size_t(s->offset), size_t(s->bytes), hf->tokenizer_json_path);
   }
-  add_tensors(hf->weights, 0);
+  move_tensors(hf->weights, 0);
   hf_ = std::move(hf);
 }
 

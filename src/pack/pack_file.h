@@ -53,7 +53,7 @@ class PackFile {
   void verify(const std::function<void(uint64_t)>& progress = {}) const;
 
   std::span<const pack::Section> sections() const { return sections_; }
-  const pack::Directory& directory() const { return directory_; }
+  const WeightSet& weights() const { return gguf_ ? gguf_->weights() : hf_->weights; }
   std::span<const std::byte> section(std::string_view name) const;   // empty where there is none
 
  private:
@@ -63,14 +63,14 @@ class PackFile {
   std::string where(std::string_view section) const;
   void read_table();
   void check(const pack::Section& s, const std::function<void(uint64_t)>& progress = {}, uint64_t done = 0) const;
-  void add_tensors(WeightSet& weights, uint32_t file) const;
+  void move_tensors(WeightSet& weights, uint32_t file);
   void make_gguf();
   void make_hf();
 
   std::shared_ptr<const Mapping> file_;
   int fd_ = -1;
   std::vector<pack::Section> sections_;
-  pack::Directory directory_;
+  pack::Directory directory_;          // but for the tensors, which the source has
   TokenizerTables tables_;
   std::shared_ptr<const Gguf> gguf_;
   std::shared_ptr<const HfCheckpoint> hf_;

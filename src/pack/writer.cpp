@@ -26,7 +26,7 @@ constexpr char kZeros[4096] = {};
 struct Planned {
   const WeightView* view = nullptr;
   bool used = false, plain = false;          // plain: some use of it does not allow the x16 layout
-  Directory::Tensor out;
+  WeightView out;
   bool widen = false;                        // to f32
 };
 
@@ -99,7 +99,7 @@ class Plan {
 
   void place(Planned& p) {
     const WeightView& v = *p.view;
-    Directory::Tensor& t = p.out;
+    WeightView& t = p.out;
     t.name = v.name;
     t.rank = v.rank;
     std::copy_n(v.shape, v.rank, t.shape);
