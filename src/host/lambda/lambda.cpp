@@ -435,6 +435,7 @@ int serve(const Load& load, const Options& options) {
       },
       [&](const Error& e) {
         failed = true;
+        extension.wait();                           // the API is told about one thing after the other
         report_init_error(api, e);
       });
   if (!failed) extension.wait();
