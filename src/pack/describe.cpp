@@ -24,8 +24,6 @@ std::string column(std::string s, size_t width) {
 
 std::string describe_text(const PackFile& f) {
   const std::span<const WeightView> tensors = f.weights().all();
-  uint64_t bytes = sizeof(pack::Footer);
-  for (const pack::Section& s : f.sections()) bytes = std::max(bytes, s.offset + s.bytes);
   const auto interleaved = std::count_if(tensors.begin(), tensors.end(), [](const auto& t) { return t.interleaved; });
   std::string s = cat("packed file, version ", pack::kVersion, ": runtime for ", machine_of(f), ", source ", source_name(f), ", cache ", name(f.kv()), "\n", tensors.size(), " tensors, ", interleaved, " of them in the x16 layout\n\nsections\n",
                       column("name", 12), column("offset", 12), column("bytes", 12), "hash\n");
