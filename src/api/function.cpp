@@ -82,10 +82,12 @@ std::unique_ptr<Handler> load(const Arguments& a, const Function& f, const Sandb
 
 int serve_lambda(const Arguments& a, const Function& f) {
   lambda::set_up_logs();
-  const auto load = [&](bool) -> lambda::Loaded {
-    std::unique_ptr<Lm> lm = Lm::load(a.model, a.load);
-    Lm& model = *lm;
-    return {function_handler(std::move(lm), f), &model};
+  const auto load = [&](bool) -> lambda::Loading {
+    return {[&]() -> lambda::Loaded {
+      std::unique_ptr<Lm> lm = Lm::load(a.model, a.load);
+      Lm& model = *lm;
+      return {function_handler(std::move(lm), f), &model};
+    }};
   };
   return lambda::serve(load, {kAgent, a.sandbox});
 }

@@ -62,6 +62,15 @@ Mapping::~Mapping() {
   if (mapped_) munmap(const_cast<std::byte*>(data_), size_);
 }
 
+extern "C" const char __executable_start[], etext[];   // defined by the linker: the read-only part of the program
+
+void release_startup_pages() {
+  const uintptr_t page = 64 << 10;
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(__executable_start) + page - 1) & ~(page - 1);
+  const uintptr_t end = reinterpret_cast<uintptr_t>(etext) & ~(page - 1);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 std::string read_text_file(const std::string& path, size_t max_bytes) {
   auto m = Mapping::open(path);
   if (m->size() > max_bytes) fail(Code::file, path, ": ", m->size(), " bytes, more than the limit of ", max_bytes);

@@ -41,6 +41,10 @@ class Mapping {
   std::shared_ptr<const Mapping> whole_;
 };
 
+// Gives the pages of the program itself back that have been touched so far: most are needed by nothing but the start. Those that are
+// needed again come back from the page cache.
+void release_startup_pages();
+
 // Whole text of a small file (configs, templates). Errors: Code::file; also when it is larger than max_bytes.
 std::string read_text_file(const std::string& path, size_t max_bytes);
 bool file_exists(const std::string& path);

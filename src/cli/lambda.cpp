@@ -7,6 +7,7 @@
 #include "src/cli/model_options.h"
 #include "src/host/lambda/lambda.h"
 #include "src/host/lm_handler.h"
+#include "src/pack/pack_file.h"
 
 namespace tealight::cli {
 namespace {
@@ -36,18 +37,24 @@ class Function final : public Handler {
 
 int run(const Args& args) {
   lambda::set_up_logs();
-  const auto load = [&](bool eager) -> lambda::Loaded {
+  const auto load = [&](bool eager) -> lambda::Loading {
     size_t next = 0;
     const std::string path = model_path(args, kInfo, next);
     if (next < args.positional().size()) fail(Code::usage, "lambda: unexpected argument ", quoted(args.positional()[next]));
     LoadOptions options = load_options(args);
     options.defer_checks = !eager;
-    std::unique_ptr<Lm> loaded = Lm::load(path, options);
-    Lm& lm = *loaded;
-    auto function = std::make_unique<Function>(std::move(loaded));
-    // A snapshot is worth more with the weights and the tokenizer in memory: one token touches both.
-    if (eager) function->handle({.body = R"({"prompt":"a","max_tokens":1})"});
-    return {std::move(function), &lm};
+    const auto finish = [=]() -> lambda::Loaded {
+      std::unique_ptr<Lm> loaded = Lm::load(path, options);
+      Lm& lm = *loaded;
+      auto function = std::make_unique<Function>(std::move(loaded));
+      // A snapshot is worth more with the weights and the tokenizer in memory: one token touches both.
+      if (eager) function->handle({.body = R"({"prompt":"a","max_tokens":1})"});
+      return {std::move(function), &lm};
+    };
+    // The own model was loaded when it was packed, and opening it compares its checksums.
+    const bool own = path == own_executable() && options.cache_dir.empty();
+    if (own) open_model(path);
+    return {finish, own};
   };
   return lambda::serve(load, {"tealight/" TEALIGHT_VERSION, sandbox_mode(args.text("sandbox"))});
 }

@@ -78,9 +78,16 @@ void HttpMailbox::call() {
 void HttpMailbox::post(std::shared_ptr<HttpReply> reply) {
   {
     const std::lock_guard lock(mutex);
+    if (closed) return;
     replies.push_back(std::move(reply));
   }
   wake();
+}
+
+void HttpMailbox::close() {
+  const std::lock_guard lock(mutex);
+  closed = true;
+  replies.clear();                     // they hold the mailbox
 }
 
 // Under the mutex.

@@ -18,10 +18,12 @@ struct HttpMailbox {
   void call();                                 // the service's woken() is called soon; any thread
   void wake();
   void post(std::shared_ptr<HttpReply> reply);
+  void close();                                // nobody fetches any more: what comes is dropped
 
   const int fd;                                // readable when something has come
   std::mutex mutex;
   std::vector<std::shared_ptr<HttpReply>> replies;
+  bool closed = false;
   std::atomic<bool> called{false};
 };
 

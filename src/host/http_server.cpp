@@ -101,6 +101,7 @@ HttpServer::~HttpServer() {
   }
   for (auto& l : listeners_) ::close(l->fd);
   ::close(epoll_);
+  mailbox_->close();
 }
 
 void HttpServer::add(int fd) {

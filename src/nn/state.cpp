@@ -28,7 +28,7 @@ uint64_t State::bytes_needed(std::span<const LayerSpec> layers, Dtype dtype, int
 
 State::State(Backend& device, std::span<const LayerSpec> layers, Dtype dtype, int capacity)
     : capacity_(rounded(capacity)), tile_bytes_(bytes_needed(layers, dtype, 16)) {
-  memory_ = Tensor::empty(device, {int64_t(bytes_needed(layers, dtype, capacity) + kAlignment)}, Dtype::u8);
+  memory_ = Tensor::empty(device, {int64_t(bytes_needed(layers, dtype, capacity) + 2 * kAlignment)}, Dtype::u8);
   begin_ = reinterpret_cast<char*>(align_up(reinterpret_cast<uintptr_t>(memory_.data<char>()), kAlignment));
   char* at = begin_;
   for (const LayerSpec& l : layers) {

@@ -15,6 +15,7 @@
 
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/mapping.h"
 #include "src/host/lambda/client.h"
 #include "src/host/lambda/events.h"
 #include "src/host/lambda/stream.h"
@@ -67,6 +68,7 @@ struct Host {
   Handler* handler = nullptr;
   std::mutex handling;                            // a handler takes one call at a time
   std::mutex gate;                                // held until the workers may call
+  bool broken = false;                            // the handler has nothing but one error for all calls
   bool streaming = false, concurrent = false;
 };
 
@@ -95,7 +97,7 @@ class Worker {
       log_request(id_);
       invoke();
       log_request({});
-      if (fatal_) return;
+      if (fatal_ || host_.broken) return;
     }
   }
 
@@ -322,6 +324,16 @@ void Worker::end_stream(const Error* error) {
 
 // ---- init
 
+// Answers in place of a model that could not be loaded when it was too late to say so.
+class Broken final : public Handler {
+ public:
+  explicit Broken(Error e) : error_(std::move(e)) {}
+  Answer handle(const Call&) override { fail(error_); }
+
+ private:
+  Error error_;
+};
+
 // A second connection that registers an extension without events and waits for one: only with an extension does the
 // platform send SIGTERM. Its last answer never comes, so nobody has to wait for it.
 class Extension {
@@ -426,11 +438,18 @@ int serve(const Load& load, const Options& options) {
   };
   // Where it cannot fail, the sandbox is entered while the first event is waited for, before anything is read.
   const bool early = snapshot || options.sandbox == SandboxMode::require;
-  bool failed = false;
+  Loading loading;
+  bool failed = false, later = false;
+  const auto finish = [&] {
+    loaded = loading.finish();
+    host.handler = loaded.handler.get();
+  };
   guarded(
       [&] {
-        loaded = load(snapshot);
-        host.handler = loaded.handler.get();
+        loading = load(snapshot);
+        later = loading.certain && !early;
+        if (later) return;
+        finish();
         if (early) lock_down();
       },
       [&](const Error& e) {
@@ -441,9 +460,17 @@ int serve(const Load& load, const Options& options) {
   if (!failed) extension.wait();
   if (failed || (snapshot && !wait_for_restore(api))) ::_exit(1);   // workers may wait for what would be destroyed here
   Worker first(host);
+  release_startup_pages();
   first.ask();
   extension.poll();
+  if (later)
+    guarded(finish, [&](const Error& e) {
+      loaded.handler = std::make_unique<Broken>(e);
+      host.handler = loaded.handler.get();
+      host.broken = true;
+    });
   if (!early) lock_down();
+  release_startup_pages();
   host.gate.unlock();
   first.run();
   ::_exit(1);

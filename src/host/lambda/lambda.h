@@ -15,8 +15,14 @@ struct Loaded {
   std::unique_ptr<Handler> handler;
   Lm* lm = nullptr;
 };
+// Loading in two steps. The first one finds out whether it can be done; where that is certain, the second one may come after
+// the first event has been asked for, while the platform looks for it.
+struct Loading {
+  std::function<Loaded()> finish;
+  bool certain = false;                // a packed file whose sections have been checked
+};
 // `eager`: a snapshot of the process is taken afterwards, so whatever can be made ready is.
-using Load = std::function<Loaded(bool eager)>;
+using Load = std::function<Loading(bool eager)>;
 
 // Sets logs up as AWS_LAMBDA_LOG_FORMAT and AWS_LAMBDA_LOG_LEVEL say. Before anything is logged.
 void set_up_logs();
