@@ -43,7 +43,7 @@ def check_health_at_once() -> None:
             best = min(best, time.monotonic() - begin)
             p.terminate()
             assert p.wait(10) == 0
-    limit = 10 if os.environ.get("TEALIGHT_STRICT_TIMES") else 200
+    limit = 10 if os.environ.get("TEALIGHT_STRICT_TIMES") else 5000 if "--sanitized" in sys.argv else 200
     assert best * 1000 <= limit, f"{best * 1000:.1f} ms, more than {limit}"
     print(f"# /health {best * 1000:.1f} ms after the start of the process")
 
