@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -47,12 +48,11 @@ bool same_secret(std::string_view a, std::string_view b) {
   return !differ && !b.empty();
 }
 
-volatile sig_atomic_t signals_came = 0;
-int signal_fd = -1;
+std::atomic<int> signals_came{0};               // lock-free: a signal handler may use them
+std::atomic<int> signal_fd{-1};
 
 void on_signal(int signal) {
-  signals_came = signals_came + 1;
-  if (signals_came > 1) ::_exit(128 + signal);
+  if (++signals_came > 1) ::_exit(128 + signal);
   const int saved = errno;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = ::write(signal_fd, &one, sizeof one);
