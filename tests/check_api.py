@@ -38,8 +38,8 @@ def stdio(request: dict, program: str = TEALIGHT) -> dict:
 def check_headers() -> None:
     """Each compiles alone and includes nothing dear; the C one is C99 and C++."""
     cc, cxx = shlex.split(os.environ["CC"]), shlex.split(os.environ["CXX"])
-    strict = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
     with tempfile.TemporaryDirectory() as folder:
+        strict = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-c", "-o", folder + "/one.o"]
         for header in sorted((ROOT / "include").rglob("*.h")):
             name = header.relative_to(ROOT / "include")
             source = Path(folder, "one.cpp")
