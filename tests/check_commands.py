@@ -165,7 +165,7 @@ def check_bench() -> None:
 
 
 def call_packed(file: Path, *args, **env: str) -> subprocess.CompletedProcess:
-    return subprocess.run([file, *map(str, args)], capture_output=True, text=True, timeout=60, input="", env={**os.environ, **env})
+    return subprocess.run([*PROGRAM[:-1], file, *map(str, args)], capture_output=True, text=True, timeout=60, input="", env={**os.environ, **env})
 
 
 def check_pack() -> None:
