@@ -500,12 +500,15 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
   int64_t work = 0;
   for (const AttentionRow& r : rows) work += int64_t(r.position + 1 - r.first) * s.heads * (s.d + s.dv);
   const int threads = pool_.threads();
+  // Every `step`-th row from the first one on, K/V head by K/V head: what one row has read is in the cache for the next.
+  const auto some_rows = [&](int first, int step, std::byte* mine) {
+    for (int h = 0; h < s.heads; h += group)
+      for (int t = first; t < n; t += step) heads(t, h, h + group, mine);
+  };
   if (work <= kSmall || threads == 1) {
-    for (int t = 0; t < n; t++) heads(t, 0, s.heads, all_scratch);
+    some_rows(0, 1, all_scratch);
   } else if (n >= threads) {   // rows in turn, so that the long ones are shared evenly
-    pool_.run([&](int thread) {
-      for (int t = thread; t < n; t += threads) heads(t, 0, s.heads, all_scratch + size_t(thread) * per_thread);
-    });
+    pool_.run([&](int thread) { some_rows(thread, threads, all_scratch + size_t(thread) * per_thread); });
   } else {
     pool_.run([&](int thread) {
       for (int t = 0; t < n; t++) heads(t, s.heads * thread / threads, s.heads * (thread + 1) / threads, all_scratch + size_t(thread) * per_thread);
