@@ -8,19 +8,15 @@
 #include <unistd.h>
 
 #include "src/base/error.h"
+#include "src/base/fd.h"
 #include "src/base/hash.h"
 
 namespace tealight {
 
 std::shared_ptr<const Mapping> Mapping::open(const std::string& path) {
-  struct Fd {
-    int fd;
-    ~Fd() {
-      if (fd >= 0) ::close(fd);
-    }
-  } file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0) fail(Code::file, path, ": ", std::strerror(errno));
-  return of_fd(file.fd, path);
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) fail(Code::file, path, ": ", std::strerror(errno));
+  return of_fd(file.get(), path);
 }
 
 std::shared_ptr<const Mapping> Mapping::of_fd(int fd, const std::string& path) {

@@ -43,18 +43,17 @@ int run(const Args& args) {
     if (next < args.positional().size()) fail(Code::usage, "lambda: unexpected argument ", quoted(args.positional()[next]));
     LoadOptions options = load_options(args);
     options.defer_checks = !eager;
+    const ModelFiles files = open_model(path);
     const auto finish = [=]() -> lambda::Loaded {
-      std::unique_ptr<Lm> loaded = Lm::load(path, options);
+      std::unique_ptr<Lm> loaded = Lm::load(path, files, options);
       Lm& lm = *loaded;
       auto function = std::make_unique<Function>(std::move(loaded));
       // A snapshot is worth more with the weights and the tokenizer in memory: one token touches both.
       if (eager) function->handle({.body = R"({"prompt":"a","max_tokens":1})"});
       return {std::move(function), &lm};
     };
-    // The own model was loaded when it was packed, and opening it compares its checksums.
-    const bool own = path == own_executable() && options.cache_dir.empty();
-    if (own) open_model(path);
-    return {finish, own};
+    // The own model was loaded when it was packed, and opening it has compared its checksums.
+    return {finish, path == own_executable() && options.cache_dir.empty()};
   };
   return lambda::serve(load, {"tealight/" TEALIGHT_VERSION, sandbox_mode(args.text("sandbox"))});
 }

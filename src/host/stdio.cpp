@@ -38,16 +38,6 @@ const char kProtocolHelp[] =
     "and the next line is read. Unknown fields are ignored with a warning on standard error. The end of input\n"
     "ends it with exit code 0; SIGTERM does so after the line under way.";
 
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    bytes.remove_prefix(size_t(n));
-  }
-  return true;
-}
-
 const int LineReader::kUnix = AF_UNIX;
 
 LineReader::LineReader(int fd, size_t max_bytes, int wake_fd) : fd_(fd), wake_fd_(wake_fd), max_bytes_(max_bytes) {

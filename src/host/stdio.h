@@ -8,15 +8,13 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/fd.h"
 #include "src/host/sandbox.h"
 #include "src/task/generate.h"
 
 namespace tealight {
 
 extern const char kProtocolHelp[];
-
-// Writes all bytes, in one write where the system takes them at once. False when that fails (a closed pipe).
-bool write_all(int fd, std::string_view bytes);
 
 // Lines of a file descriptor with bounded memory. read(2) is called only when no whole line is there.
 class LineReader {

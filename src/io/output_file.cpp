@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/fd.h"
 
 namespace tealight {
 
@@ -25,14 +26,7 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::write(const void* data, size_t bytes) {
-  const char* p = static_cast<const char*>(data);
-  while (bytes) {
-    ssize_t n = ::write(fd_, p, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail(Code::file, tmp_, ": cannot write: ", std::strerror(errno));
-    p += n;
-    bytes -= size_t(n);
-  }
+  if (!write_all(fd_, {static_cast<const char*>(data), bytes})) fail(Code::file, tmp_, ": cannot write: ", std::strerror(errno));
 }
 
 void OutputFile::finish() {

@@ -58,39 +58,33 @@ void refuse_truncated(const Mapping& file) {
   fail(Code::format, file.path(), ": section \"", cut, "\": it is cut off or altered: the file has ", file.size(), " of ", head.file_bytes, " bytes");
 }
 
+// Does a file of so many bytes end as packed files do?
+bool has_footer(int fd, off_t size) {
+  char magic[sizeof Footer::magic] = {};
+  return size >= off_t(sizeof(Footer)) && pread(fd, magic, sizeof magic, size - off_t(sizeof(Footer))) == ssize_t(sizeof magic) &&
+         !std::memcmp(magic, pack::kMagic, sizeof magic);
+}
+
 }  // namespace
 
 std::shared_ptr<const PackFile> PackFile::open(const std::string& path) {
-  struct Fd {
-    int fd;
-    ~Fd() {
-      if (fd >= 0) ::close(fd);
-    }
-  } file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat st;
-  if (file.fd < 0 || fstat(file.fd, &st) != 0 || !S_ISREG(st.st_mode)) return nullptr;
-  char magic[sizeof Footer::magic] = {}, first[4] = {};
-  if (st.st_size >= off_t(sizeof(Footer)) && pread(file.fd, magic, sizeof magic, st.st_size - off_t(sizeof(Footer))) != ssize_t(sizeof magic)) return nullptr;
-  if (std::memcmp(magic, pack::kMagic, sizeof magic)) {
-    if (pread(file.fd, first, 4, 0) == 4 && !std::memcmp(first, "\177ELF", 4)) refuse_truncated(*Mapping::of_fd(file.fd, path));
+  if (!file || fstat(file.get(), &st) != 0 || !S_ISREG(st.st_mode)) return nullptr;
+  if (!has_footer(file.get(), st.st_size)) {
+    char first[4] = {};
+    if (pread(file.get(), first, 4, 0) == 4 && !std::memcmp(first, "\177ELF", 4)) refuse_truncated(*Mapping::of_fd(file.get(), path));
     return nullptr;
   }
-  auto mapping = Mapping::of_fd(file.fd, path);
-  return std::shared_ptr<const PackFile>(new PackFile(std::move(mapping), std::exchange(file.fd, -1)));
+  auto mapping = Mapping::of_fd(file.get(), path);
+  return std::shared_ptr<const PackFile>(new PackFile(std::move(mapping), std::move(file)));
 }
 
 std::shared_ptr<const PackFile> PackFile::parse(std::shared_ptr<const Mapping> file) {
-  return std::shared_ptr<const PackFile>(new PackFile(std::move(file), -1));
+  return std::shared_ptr<const PackFile>(new PackFile(std::move(file), Fd()));
 }
 
-PackFile::PackFile(std::shared_ptr<const Mapping> file, int fd) : file_(std::move(file)), fd_(fd) {
-  struct Closer {
-    int& fd;
-    bool on = true;
-    ~Closer() {
-      if (on && fd >= 0) ::close(fd);
-    }
-  } closer{fd_};                       // the destructor does not run when this fails
+PackFile::PackFile(std::shared_ptr<const Mapping> file, Fd fd) : file_(std::move(file)), fd_(std::move(fd)) {
   read_table();
   for (std::string_view name : kSmall) check(*find(name));
   directory_ = pack::Directory::read(text("directory"), section("tensors").size(), section("tokenizer").size(), where("directory"));
@@ -100,11 +94,6 @@ PackFile::PackFile(std::shared_ptr<const Mapping> file, int fd) : file_(std::mov
     tables_.of[t.which] = {reinterpret_cast<const uint32_t*>(section("tokenizer").data() + t.offset), size_t(t.count)};
   if (directory_.source == pack::SourceKind::gguf) make_gguf();
   else make_hf();
-  closer.on = false;
-}
-
-PackFile::~PackFile() {
-  if (fd_ >= 0) ::close(fd_);
 }
 
 std::string PackFile::where(std::string_view section) const { return cat(file_->path(), ": section ", quoted(section), ": "); }
@@ -260,14 +249,8 @@ std::string own_executable() {
 std::string default_model() {
   if (const char* model = std::getenv("TEALIGHT_MODEL"); model && *model) return model;
   const std::string own = own_executable();
-  char magic[sizeof Footer::magic] = {};
-  const int fd = ::open(own.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  const off_t size = lseek(fd, 0, SEEK_END);
-  const bool packed = size >= off_t(sizeof(Footer)) && pread(fd, magic, sizeof magic, size - off_t(sizeof(Footer))) == ssize_t(sizeof magic) &&
-                      !std::memcmp(magic, pack::kMagic, sizeof magic);
-  ::close(fd);
-  return packed ? own : "";
+  const Fd file(::open(own.c_str(), O_RDONLY | O_CLOEXEC));
+  return file && has_footer(file.get(), lseek(file.get(), 0, SEEK_END)) ? own : "";
 }
 
 }  // namespace tealight

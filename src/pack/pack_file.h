@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/fd.h"
 #include "src/io/gguf.h"
 #include "src/io/hf.h"
 #include "src/pack/directory.h"
@@ -22,7 +23,6 @@ class PackFile {
   static std::shared_ptr<const PackFile> open(const std::string& path);
   // From bytes in memory, for tests; there is no descriptor then.
   static std::shared_ptr<const PackFile> parse(std::shared_ptr<const Mapping> file);
-  ~PackFile();
   PackFile(const PackFile&) = delete;
   PackFile& operator=(const PackFile&) = delete;
 
@@ -44,7 +44,7 @@ class PackFile {
     uint64_t offset;                   // of it in the file
   };
   std::vector<Prefix> prefixes() const;
-  int fd() const { return fd_; }       // open as long as this; to map prefixes as private pages. -1: none
+  int fd() const { return fd_.get(); }       // open as long as this; to map prefixes as private pages. -1: none
   const std::string& path() const { return file_->path(); }
 
   // Checksum of the large section that open() does not read, but text needs; quick when it has been checked before.
@@ -57,7 +57,7 @@ class PackFile {
   std::span<const std::byte> section(std::string_view name) const;   // empty where there is none
 
  private:
-  PackFile(std::shared_ptr<const Mapping> file, int fd);
+  PackFile(std::shared_ptr<const Mapping> file, Fd fd);
   const pack::Section* find(std::string_view name) const;
   std::string_view text(std::string_view name) const;
   std::string where(std::string_view section) const;
@@ -68,7 +68,7 @@ class PackFile {
   void make_hf();
 
   std::shared_ptr<const Mapping> file_;
-  int fd_ = -1;
+  Fd fd_;
   std::vector<pack::Section> sections_;
   pack::Directory directory_;          // but for the tensors, which the source has
   TokenizerTables tables_;

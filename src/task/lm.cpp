@@ -43,7 +43,7 @@ uint64_t available_memory() {
 
 class LmImpl final : public Lm {
  public:
-  LmImpl(const std::string& path, const LoadOptions& o);
+  LmImpl(const std::string& path, const ModelFiles& model, const LoadOptions& o);
   void warm_threads() override { device->start_threads(); }
   std::unique_ptr<Sequence> start(size_t tokens) override;
   const Tokenizer& tokenizer() const override;
@@ -89,14 +89,14 @@ class LmImpl final : public Lm {
   enum class Pooling { none, mean, first, last } pooling_ = Pooling::none;
 };
 
-LmImpl::LmImpl(const std::string& path, const LoadOptions& o) : options(o), name_(last_part(path)) {
+LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptions& o) : options(o), name_(last_part(path)) {
   const char* error = nullptr;
   const kernels::Table* table = kernels::choose(std::getenv("TEALIGHT_ISA"), &error);
   if (!table) fail(Code::usage, error);
   options.batch = std::clamp(options.batch, 1, 1 << 16);
   device = std::make_unique<CpuBackend>(*table, options.threads > 0 ? options.threads : default_threads(),
                                         options.activations == LoadOptions::Activations::int8);
-  const auto [pack, gguf, hf] = open_model(path);
+  const auto& [pack, gguf, hf] = model;
   pack_ = pack;
   if (pack_ && !options.defer_checks) pack_->check_tokenizer();
   const models::Source source = gguf ? models::Source(gguf, *device) : models::Source(hf, *device);
@@ -238,6 +238,10 @@ std::vector<float> LmImpl::embed(std::span<const TokenId> ids) {
 
 }  // namespace
 
-std::unique_ptr<Lm> Lm::load(const std::string& path, const LoadOptions& options) { return std::make_unique<LmImpl>(path, options); }
+std::unique_ptr<Lm> Lm::load(const std::string& path, const LoadOptions& options) { return load(path, open_model(path), options); }
+
+std::unique_ptr<Lm> Lm::load(const std::string& path, const ModelFiles& files, const LoadOptions& options) {
+  return std::make_unique<LmImpl>(path, files, options);
+}
 
 }  // namespace tealight

@@ -73,12 +73,15 @@ struct SequenceWork {
 };
 
 class PrefixCache;
+struct ModelFiles;
 
 class Lm {
  public:
   // path: a packed file, a .gguf, a .safetensors beside its config.json, or a Hugging Face directory. Errors name the file and the
   // cause.
   static std::unique_ptr<Lm> load(const std::string& path, const LoadOptions& options);
+  // The same from files that open_model(path) has opened.
+  static std::unique_ptr<Lm> load(const std::string& path, const ModelFiles& files, const LoadOptions& options);
   virtual ~Lm() = default;
 
   // Makes the threads that evaluate, which would else be made at the first need: for hosts that enter a sandbox.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/fd.h"
 #include "src/base/hash.h"
 #include "src/base/log.h"
 
@@ -31,32 +32,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == 56);
 uint64_t check_of(const Header& h) { return hash64({reinterpret_cast<const char*>(&h), offsetof(Header, check)}); }
-
-bool read_all(int fd, void* to, size_t bytes) {
-  for (auto* p = static_cast<char*>(to); bytes;) {
-    const ssize_t n = ::read(fd, p, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    p += n, bytes -= size_t(n);
-  }
-  return true;
-}
-bool write_bytes(int fd, const void* from, size_t bytes) {
-  for (auto* p = static_cast<const char*>(from); bytes;) {
-    const ssize_t n = ::write(fd, p, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    p += n, bytes -= size_t(n);
-  }
-  return true;
-}
-
-struct Fd {
-  int fd;
-  ~Fd() {
-    if (fd >= 0) ::close(fd);
-  }
-};
 
 struct Found {
   std::string name;
@@ -86,10 +61,10 @@ bool write_file(int dir, const std::string& name, std::initializer_list<std::str
   uint64_t random = 0;
   if (getentropy(&random, sizeof random) != 0) return false;
   const std::string temporary = cat(kTemporary, hex64(random));
-  const Fd f{::openat(dir, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
-  if (f.fd < 0) return false;
+  const Fd f(::openat(dir, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!f) return false;
   bool good = true;
-  for (std::string_view p : parts) good = good && write_bytes(f.fd, p.data(), p.size());
+  for (std::string_view p : parts) good = good && write_all(f.get(), p);
   good = good && ::renameat(dir, temporary.c_str(), dir, name.c_str()) == 0;
   const int error = errno;
   if (!good) ::unlinkat(dir, temporary.c_str(), 0);
@@ -110,20 +85,15 @@ struct PrefixCache::Piece {
   std::string name() const { return cat(kPiecePrefix, hex64(hash)); }
 };
 
-void PrefixCache::close() {
-  if (dir_ >= 0) ::close(dir_);
-  dir_ = -1;
-}
-
 void PrefixCache::open(const std::string& dir, uint64_t max_bytes) {
   if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) fail(Code::file, dir, ": cannot make the folder: ", std::strerror(errno));
-  dir_ = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (dir_ < 0) fail(Code::file, dir, ": ", std::strerror(errno));
+  dir_ = Fd(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!dir_) fail(Code::file, dir, ": ", std::strerror(errno));
   max_bytes_ = max_bytes;
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
-  for (const Found& f : list(dir_, kTemporary))
-    if (f.time.tv_sec < now.tv_sec - kStaleSeconds) ::unlinkat(dir_, f.name.c_str(), 0);
+  for (const Found& f : list(dir_.get(), kTemporary))
+    if (f.time.tv_sec < now.tv_sec - kStaleSeconds) ::unlinkat(dir_.get(), f.name.c_str(), 0);
   seed_ = hash64(cat(lm_.state_fingerprint(), ' ', weights_hash()));
 }
 
@@ -135,14 +105,14 @@ uint64_t PrefixCache::weights_hash() {
   const std::string name = cat(kWeightsPrefix, hex64(hash64(identity)));
   {
     uint64_t known[2];
-    const Fd f{::openat(dir_, name.c_str(), O_RDONLY | O_CLOEXEC)};
-    if (f.fd >= 0 && read_all(f.fd, known, sizeof known) && known[1] == hash64({reinterpret_cast<const char*>(known), 8})) return known[0];
+    const Fd f(::openat(dir_.get(), name.c_str(), O_RDONLY | O_CLOEXEC));
+    if (f && read_all(f.get(), known, sizeof known) && known[1] == hash64({reinterpret_cast<const char*>(known), 8})) return known[0];
   }
   Hasher h;
   for (const auto& file : lm_.files()) h.update(file->data(), file->size());
   uint64_t known[2] = {h.digest(), 0};
   known[1] = hash64({reinterpret_cast<const char*>(known), 8});
-  write_file(dir_, name, {{reinterpret_cast<const char*>(known), sizeof known}});
+  write_file(dir_.get(), name, {{reinterpret_cast<const char*>(known), sizeof known}});
   return known[0];
 }
 
@@ -157,7 +127,7 @@ size_t PrefixCache::restore(Sequence& sequence, std::span<const TokenId> prompt,
   }
   const size_t best = packed ? worth(packed->ids.size()) : 0;
 
-  std::vector<Piece> pieces = dir_ >= 0 ? find(prompt.first(limit), sequence.tile_bytes()) : std::vector<Piece>();
+  std::vector<Piece> pieces = dir_ ? find(prompt.first(limit), sequence.tile_bytes()) : std::vector<Piece>();
   while (!pieces.empty() && worth(pieces.back().ids.size()) > std::max(held, best)) {
     uint64_t bytes = 0;
     for (const Piece& p : pieces) bytes += p.state_bytes;
@@ -181,7 +151,7 @@ std::vector<PrefixCache::Piece> PrefixCache::find(std::span<const TokenId> promp
   std::vector<Piece> pieces;
   const auto add_if_stored = [&](size_t first, size_t end, uint64_t hash) {
     const Piece p{first, prompt.first(end), hash, tile_bytes * ((end + 15) / 16 - first / 16)};
-    if (::faccessat(dir_, p.name().c_str(), F_OK, 0) != 0) return false;
+    if (::faccessat(dir_.get(), p.name().c_str(), F_OK, 0) != 0) return false;
     pieces.push_back(p);
     return true;
   };
@@ -204,15 +174,15 @@ std::vector<PrefixCache::Piece> PrefixCache::find(std::span<const TokenId> promp
 }
 
 bool PrefixCache::read(const Piece& p, std::byte* to) const {
-  const Fd f{::openat(dir_, p.name().c_str(), O_RDONLY | O_CLOEXEC)};
+  const Fd f(::openat(dir_.get(), p.name().c_str(), O_RDONLY | O_CLOEXEC));
   Header h;
-  if (f.fd < 0 || !read_all(f.fd, &h, sizeof h)) return false;
+  if (!f || !read_all(f.get(), &h, sizeof h)) return false;
   std::vector<TokenId> ids(p.ids.size());
   const bool good = std::memcmp(h.magic, kMagic, sizeof kMagic) == 0 && h.check == check_of(h) && h.seed == seed_ && h.first == p.first &&
-                    h.end == p.ids.size() && h.state_bytes == p.state_bytes && read_all(f.fd, ids.data(), ids.size() * sizeof(TokenId)) &&
-                    std::equal(ids.begin(), ids.end(), p.ids.begin()) && read_all(f.fd, to, size_t(p.state_bytes)) &&
+                    h.end == p.ids.size() && h.state_bytes == p.state_bytes && read_all(f.get(), ids.data(), ids.size() * sizeof(TokenId)) &&
+                    std::equal(ids.begin(), ids.end(), p.ids.begin()) && read_all(f.get(), to, size_t(p.state_bytes)) &&
                     hash64({reinterpret_cast<const char*>(to), size_t(p.state_bytes)}) == h.state_hash;
-  if (good) ::futimens(f.fd, nullptr);                        // used now: it will be the last to make room
+  if (good) ::futimens(f.get(), nullptr);                        // used now: it will be the last to make room
   return good;
 }
 
@@ -221,11 +191,11 @@ bool PrefixCache::write(const Piece& p, std::span<const std::byte> state) {
   Header h{{}, seed_, uint32_t(p.first), uint32_t(p.ids.size()), state.size(), hash64(bytes), p.hash, 0};
   std::memcpy(h.magic, kMagic, sizeof kMagic);
   h.check = check_of(h);
-  return write_file(dir_, p.name(), {{reinterpret_cast<const char*>(&h), sizeof h}, bytes_of(p.ids), bytes});
+  return write_file(dir_.get(), p.name(), {{reinterpret_cast<const char*>(&h), sizeof h}, bytes_of(p.ids), bytes});
 }
 
 void PrefixCache::store(const Sequence& sequence, std::span<const TokenId> prompt) {
-  if (dir_ < 0) return;
+  if (!dir_) return;
   const std::span<const TokenId> held = sequence.ids();
   if (held.size() < prompt.size() || !std::equal(prompt.begin(), prompt.end(), held.begin())) return;   // it ended before the prompt did
   if (sequence.snapshot_bytes(prompt.size()) == 0) return;
@@ -238,7 +208,7 @@ void PrefixCache::store(const Sequence& sequence, std::span<const TokenId> promp
     const size_t end = std::min(at + kPiece, prompt.size());
     h.update(prompt.data() + at, (end - at) * sizeof(TokenId));
     const Piece p{at, prompt.first(end), h.digest(), tile * ((end + 15) / 16 - at / 16)};
-    if (::faccessat(dir_, p.name().c_str(), F_OK, 0) == 0) continue;
+    if (::faccessat(dir_.get(), p.name().c_str(), F_OK, 0) == 0) continue;
     bytes += p.state_bytes + sizeof(Header) + p.ids.size_bytes();
     missing.push_back(p);
   }
@@ -255,7 +225,7 @@ void PrefixCache::store(const Sequence& sequence, std::span<const TokenId> promp
 }
 
 void PrefixCache::make_room(uint64_t bytes) {
-  std::vector<Found> all = list(dir_, kPiecePrefix);
+  std::vector<Found> all = list(dir_.get(), kPiecePrefix);
   uint64_t used = bytes;
   for (const Found& f : all) used += f.bytes;
   if (used <= max_bytes_) return;
@@ -264,7 +234,7 @@ void PrefixCache::make_room(uint64_t bytes) {
   });
   for (const Found& f : all) {
     if (used <= max_bytes_) return;
-    if (::unlinkat(dir_, f.name.c_str(), 0) == 0) used -= f.bytes;
+    if (::unlinkat(dir_.get(), f.name.c_str(), 0) == 0) used -= f.bytes;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/fd.h"
 #include "src/task/lm.h"
 
 namespace tealight {
@@ -21,14 +22,13 @@ class PrefixCache {
   static constexpr int kPiece = 64;
 
   explicit PrefixCache(Lm& lm) : lm_(lm) {}
-  ~PrefixCache() { close(); }
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   // Uses a folder, which is made if need be, for up to max_bytes. Errors: Code::file.
   void open(const std::string& dir, uint64_t max_bytes);
-  void close();                        // the folder is not used from here on
-  int fd() const { return dir_; }      // of the folder, -1: none; for the sandbox's rule
+  void close() { dir_ = Fd(); }        // the folder is not used from here on
+  int fd() const { return dir_.get(); }     // of the folder, -1: none; for the sandbox's rule
 
   // Puts the longest stored beginning of the prompt that is longer than `held` tokens, and shorter than the prompt, into the
   // sequence. Returns its length, or 0: the sequence is as it was.
@@ -45,7 +45,7 @@ class PrefixCache {
   uint64_t weights_hash();
 
   Lm& lm_;
-  int dir_ = -1;
+  Fd dir_;
   uint64_t max_bytes_ = 0, seed_ = 0;
   bool warned_ = false;
 };

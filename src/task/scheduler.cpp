@@ -119,17 +119,7 @@ void Scheduler::Impl::run() {
       s.generation->cancel();
       end(s);
     }
-  std::unique_lock lock(mutex);
-  while (!waiting.empty()) {
-    const std::shared_ptr<Job> job = std::move(waiting.front());
-    waiting.pop_front();
-    lock.unlock();
-    close(*job, &SchedulerStats::cancelled);
-    GenerateResult result;
-    result.finish = Finish::cancelled;
-    job->sink->done(result);
-    lock.lock();
-  }
+  drop_cancelled();                    // all are, before the end
 }
 
 void Scheduler::Impl::run_task() {
