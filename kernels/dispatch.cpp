@@ -65,6 +65,12 @@ bool same(const char* a, const char* b) { return strcmp(a, b) == 0; }
 
 size_t act_bytes(Family family, int T, int K) { return size_t(T) * act_token_bytes(family, K); }
 
+void act_values(Family family, const void* act, int K, float* out) {
+  const ActTile a = act_tile(family, act, K, 0, 1);
+  const int block = family == Family::block256 ? 256 : 32;
+  for (int k = 0; k < K; k++) out[k] = float(a.q[k]) * a.dx[k / block];
+}
+
 size_t matmul_scratch_bytes(int, int) { return kScratch; }
 
 const char* isa_name(Isa isa) { return kNames[int(isa)]; }

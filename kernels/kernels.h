@@ -12,6 +12,8 @@ namespace tealight::kernels {
 // the block sums that kernels need. The layout inside is the kernels' own (kernels/cpu/act.h) and the same for every
 // instruction set.
 size_t act_bytes(Family family, int T, int K);
+// The values of one token's activations (T = 1) as they multiply: code * scale, rounded once. K floats.
+void act_values(Family family, const void* act, int K, float* out);
 
 // Scratch that one thread needs for a matmul of any type with rows of K values and T tokens.
 size_t matmul_scratch_bytes(int K, int T);

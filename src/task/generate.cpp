@@ -163,7 +163,7 @@ bool Generation::out_of_time(size_t tokens) {
   return double(monotonic_us()) + us_per_token_ * double(tokens) + pause_us > double(control_.deadline_us);
 }
 
-void Generation::take(std::span<const float> logits) {
+void Generation::take(const Logits& logits) {
   const int64_t now = monotonic_us();
   us_per_token_ = double(now - asked_us_) / double(asked_);
   if (given_ < prompt_.size()) return;
@@ -223,7 +223,7 @@ GenerateResult Generator::generate(const GenerateRequest& request, std::span<con
   Generation g(lm_, request, prompt, sequence(), sink, control);
   try {
     while (!g.done())
-      if (const std::span<const TokenId> ids = g.next(prompt.size()); !ids.empty()) g.take(sequence().eval(ids));
+      if (const std::span<const TokenId> ids = g.next(prompt.size()); !ids.empty()) g.take(sequence().eval_best(ids, g.wanted()));
   } catch (...) {
     sequence().rewind(0);   // nothing of a request that failed is used again
     throw;

@@ -60,7 +60,7 @@ struct GenerateControl {
 std::vector<TokenId> encode_request(Lm& lm, const GenerateRequest& request);
 
 // One answer under way. Whoever drives it evaluates what it asks for, alone or together with others:
-//   while (!g.done()) g.take(sequence.eval(g.next(batch)));
+//   while (!g.done()) g.take(sequence.eval_best(g.next(batch), g.wanted()));
 class Generation {
  public:
   // Leaves in the sequence what it has in common with the prompt, or restores a stored prefix that is longer. `request` and the
@@ -73,7 +73,8 @@ class Generation {
   // instead (cancelled, or out of time).
   std::span<const TokenId> next(size_t most);
   // The logits after these tokens: chooses a token and hands out text. Errors: Code::request when nothing can be chosen.
-  void take(std::span<const float> logits);
+  void take(const Logits& logits);
+  int wanted() const { return sampler_.wanted(); }   // of the logits, the best so many are enough; 0: all
   void cancel() { finish(Finish::cancelled); }
   void store_prompt() const;           // in the model's prefix cache; after the answer, as it takes time
   GenerateResult& result() { return result_; }

@@ -15,6 +15,7 @@
 #include "src/pack/pack_file.h"
 #include "src/task/prefix_cache.h"
 #include "src/task/sequence.h"
+#include "src/task/weight_copy.h"
 
 namespace tealight {
 namespace {
@@ -62,6 +63,9 @@ class LmImpl final : public Lm {
   void finish_checks() override {
     if (pack_) pack_->check_tokenizer();
   }
+  void copy_weights_now() override {
+    if (copy_) copy_->finish();
+  }
   PrefixCache* prefix_cache() override { return cache_.get(); }
   Dtype kv_dtype() const override { return kv; }
   std::string_view default_fields() const override { return pack_ ? pack_->defaults() : std::string_view(); }
@@ -85,6 +89,7 @@ class LmImpl final : public Lm {
   std::optional<ChatTemplate> template_;
   std::vector<std::shared_ptr<const Mapping>> files_;
   std::unique_ptr<PrefixCache> cache_;
+  std::unique_ptr<WeightCopy> copy_;
   int64_t default_context_ = 0;
   enum class Pooling { none, mean, first, last } pooling_ = Pooling::none;
 };
@@ -131,6 +136,10 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
   if (need > available)
     fail(Code::memory, path, ": needs ", need, " bytes of memory (weights ", weights, ", cache of ", asked, " positions ", need - weights,
          "), there are ", available);
+  if (options.copy_weights) {
+    copy_ = std::make_unique<WeightCopy>(engine, decoder, (available - need) / 4);
+    engine.copy = copy_.get();
+  }
   default_context_ = options.ctx > 0 ? options.ctx : decoder.context;
   if (options.ctx <= 0) {
     const uint64_t per_token = nn::State::bytes_needed(layers, kv, 16) / 16;

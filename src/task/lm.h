@@ -10,6 +10,7 @@
 #include "kernels/types.h"
 #include "src/base/error.h"
 #include "src/base/mapping.h"
+#include "src/nn/sampler.h"
 #include "src/text/chat_template.h"
 #include "src/text/tokenizer.h"
 
@@ -25,6 +26,9 @@ struct LoadOptions {
   enum class Activations { int8, f32 } activations = Activations::int8;
   std::string cache_dir;            // stored prefixes are found and put there (prefix_cache.h); empty: nowhere
   uint64_t cache_bytes = uint64_t(1) << 30;
+  // A process that lives copies its weights, in the layout that is fastest, into memory of large pages, step by step after its first
+  // tokens; where there is memory enough.
+  bool copy_weights = true;
   bool defer_checks = false;        // a packed file's tokenizer is not checked before Lm::finish_checks()
 };
 
@@ -48,6 +52,8 @@ class Sequence {
   // Errors: Code::request when the context is full, an id is out of range, or a value becomes NaN or infinite; the sequence is as
   // it was before then.
   virtual std::span<const float> eval(std::span<const TokenId> ids) = 0;
+  // Like eval for one that needs the `best` largest logits only: finds them without the others where that is quicker.
+  virtual Logits eval_best(std::span<const TokenId> ids, int /*best*/) { return eval(ids); }
   // Like eval, but hands out every position's logits in order: sink(context, position, logits [vocab]).
   virtual void eval_all(std::span<const TokenId> ids, LogitsSink sink, void* context) = 0;
   virtual size_t position() const = 0;                           // tokens evaluated so far
@@ -68,8 +74,9 @@ class Sequence {
 struct SequenceWork {
   Sequence* sequence = nullptr;
   std::span<const TokenId> ids;        // to append
-  std::span<const float> logits;       // result: after the last of them, valid until the sequence's next evaluation
+  Logits logits;                       // result: after the last of them, valid until the sequence's next evaluation
   std::optional<Error> error;          // or what went wrong; the sequence is as it was before
+  int best = 0;                        // how many of the largest logits are enough; 0: all are needed
 };
 
 class PrefixCache;
@@ -106,6 +113,8 @@ class Lm {
   // The embedding of a text, of length one, as the file says that its states are pooled. Errors: Code::unsupported where it does not.
   virtual std::vector<float> embed(std::span<const TokenId> ids) = 0;
 
+  // Does what LoadOptions::copy_weights does step by step at once, for measuring and tests.
+  virtual void copy_weights_now() {}
   // The checks that LoadOptions::defer_checks put off. Text may be encoded and decoded before, but its tokens would be wrong in an
   // altered file. Errors: Code::format.
   virtual void finish_checks() {}

@@ -213,7 +213,7 @@ void Scheduler::Impl::step() {
       continue;
     }
     room -= std::min(room, ids.size());
-    work.push_back({s.sequence.get(), ids, {}, {}});
+    work.push_back({s.sequence.get(), ids, {}, {}, s.generation->wanted()});
     workers.push_back(&s);
   }
   if (work.empty()) return;

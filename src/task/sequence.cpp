@@ -2,18 +2,29 @@
 
 #include <algorithm>
 
+#include "src/base/clock.h"
 #include "src/base/error.h"
+#include "src/task/weight_copy.h"
 
 namespace tealight {
+namespace {
+
+constexpr size_t kFewRows = 8;         // a pass of so many is one of decoding
+constexpr double kWorthless = 0.35;    // share of the rows from which on a search costs as much as it saves
+constexpr int kPause = 32;             // steps without it then
+
+}  // namespace
 
 EngineSequence::EngineSequence(Engine& engine, int capacity)
     : engine_(engine), state_(*engine.device, engine.decoder->state_layers(), engine.kv, capacity), capacity_(size_t(capacity)) {
   ids_.reserve(capacity_);
+  best_.reserve(RowSearch::kMaxBest);
 }
 
-std::span<const float> EngineSequence::eval(std::span<const TokenId> ids) {
+Logits EngineSequence::eval_best(std::span<const TokenId> ids, int best) {
   const size_t before = ids_.size();
   engine_.append(*this, ids);
+  wanted_ = best;
   EngineSequence* self = this;
   try {
     engine_.run({&self, 1});
@@ -21,7 +32,11 @@ std::span<const float> EngineSequence::eval(std::span<const TokenId> ids) {
     rewind(before);
     throw;
   }
-  return {logits_.data(), engine_.vocab()};
+  return logits();
+}
+
+Logits EngineSequence::logits() const {
+  return logits_ ? Logits({logits_.data(), engine_.vocab()}) : Logits(std::span<const TokenLogit>(best_));
 }
 
 void EngineSequence::eval_all(std::span<const TokenId> ids, LogitsSink sink, void* context) {
@@ -99,13 +114,14 @@ void Engine::eval(std::span<SequenceWork> work) {
   };
   if (work.size() == 1) {
     SequenceWork& w = work.front();
-    return attempt(w, [&] { w.logits = w.sequence->eval(w.ids); });
+    return attempt(w, [&] { w.logits = w.sequence->eval_best(w.ids, w.best); });
   }
   for (const bool long_form : {false, true}) {
     group_.clear();
     for (SequenceWork& w : work) {
       auto& s = static_cast<EngineSequence&>(*w.sequence);
       if (!long_form) attempt(w, [&] { append(s, w.ids); });
+      s.wanted_ = w.best;
       if (!w.error && s.long_ == long_form) group_.push_back(&s);
     }
     if (group_.empty()) continue;
@@ -122,9 +138,9 @@ void Engine::eval(std::span<SequenceWork> work) {
       if (fault) {
         const size_t before = s.ids_.size() - w.ids.size();
         s.rewind(before);
-        attempt(w, [&] { s.eval(w.ids); });
+        attempt(w, [&] { s.eval_best(w.ids, w.best); });
       }
-      if (!w.error) w.logits = {s.logits_.data(), vocab()};
+      if (!w.error) w.logits = s.logits();
     }
   }
 }
@@ -148,26 +164,61 @@ Tensor Engine::pass(std::span<EngineSequence*> sequences) {
 void Engine::run(std::span<EngineSequence*> sequences) {
   const auto complete = [](const EngineSequence* s) { return s->evaluated_ == s->ids_.size(); };
   while (!std::all_of(sequences.begin(), sequences.end(), complete)) {
-    const Tensor hidden = pass(sequences);
-    keep_logits(hidden);
+    const int64_t begin_us = monotonic_us();
+    keep_logits(pass(sequences));
+    if (copy && ids_.size() <= kFewRows) copy->after_step(double(monotonic_us() - begin_us));
   }
 }
 
 void Engine::keep_logits(const Tensor& hidden) {
   const int64_t n = int64_t(endings_.size());
-  Tensor logits;
+  if (n == 0) return check_finite(Tensor());
+  Tensor last = hidden;
   if (n == 1) {
-    logits = decoder->logits(hidden.slice(0, int64_t(endings_[0].row), int64_t(endings_[0].row) + 1));
-  } else if (n > 1) {
-    Tensor last = hidden;
-    if (n != hidden.dim(0)) {
-      last = Tensor::empty(*device, {n, hidden.dim(1)});
-      for (int64_t i = 0; i < n; i++) device->copy(hidden.select(0, int64_t(endings_[size_t(i)].row)), last.select(0, i));
-    }
-    logits = decoder->logits(last);
+    last = hidden.slice(0, int64_t(endings_[0].row), int64_t(endings_[0].row) + 1);
+  } else if (n != hidden.dim(0)) {
+    last = Tensor::empty(*device, {n, hidden.dim(1)});
+    for (int64_t i = 0; i < n; i++) device->copy(hidden.select(0, int64_t(endings_[size_t(i)].row)), last.select(0, i));
   }
+  const Tensor states = decoder->final_states(last);
+  for (int64_t i = 0; i < n; i++) {
+    const float* x = states.data() + i * states.stride(0);
+    for (size_t k = 0; k < energy.size(); k++) energy[k] += double(x[k]) * double(x[k]);
+  }
+  if (keep_best(states)) return;
+  const Tensor logits = decoder->project(states);
   check_finite(logits);
   for (int64_t i = 0; i < n; i++) endings_[size_t(i)].sequence->logits_ = logits.slice(0, i, i + 1);
+}
+
+// Where every ending needs a few of its logits only, finds those. False: nothing is done.
+bool Engine::keep_best(const Tensor& states) {
+  int most = 0;
+  for (const Ending& e : endings_) {
+    const int wanted = e.sequence->wanted_;
+    if (wanted <= 0 || wanted > RowSearch::kMaxBest) most = RowSearch::kMaxBest + 1;
+    most = std::max(most, wanted);
+  }
+  const bool possible = most <= RowSearch::kMaxBest && states.dim(0) <= RowSearch::kMaxVectors;
+  if (copy) copy->head_used(possible);
+  if (!search || !possible || int64_t(most) > decoder->vocab()) return false;
+  if (pause_ > 0) {
+    pause_--;
+    return false;
+  }
+  RowSearch::Row rows[RowSearch::kMaxVectors * RowSearch::kMaxBest];
+  const std::span<RowSearch::Row> found(rows, size_t(states.dim(0)) * size_t(most));
+  if (!search->find(states, most, found)) return false;   // not finite: the whole product says so
+  check_finite(Tensor());
+  // What has to read most of the rows after all is slower than reading them all at once.
+  if (search->exact_share() > kWorthless) pause_ = kPause;
+  for (size_t i = 0; i < endings_.size(); i++) {
+    EngineSequence& s = *endings_[i].sequence;
+    s.logits_ = Tensor();
+    s.best_.clear();
+    for (int j = 0; j < s.wanted_; j++) s.best_.push_back({TokenId(rows[i * size_t(most) + size_t(j)].id), rows[i * size_t(most) + size_t(j)].value});
+  }
+  return true;
 }
 
 void Engine::check_finite(const Tensor& logits) {

@@ -130,6 +130,10 @@ bool CpuBackend::map_private(void* device, int fd, uint64_t offset, size_t bytes
 }
 
 void CpuBackend::read_row(const Tensor& w, int64_t row, float* out) const {
+  if (!w.interleaved()) {
+    const size_t stride = row_bytes(w.dtype(), size_t(w.dim(1)));
+    return kernels_.widen[int(w.dtype())](w.data<char>() + size_t(row) * stride, out, size_t(w.dim(1)));
+  }
   constexpr int kPiece = 2048;                             // values: whole chunks of every type
   alignas(64) std::byte plain[kPiece * 2];                 // no type has more bytes
   const int K = int(w.dim(1));
@@ -303,16 +307,50 @@ void CpuBackend::embed(const Tensor& table, std::span<const int32_t> ids, float 
   }
 }
 
-namespace {
-
-// What a weight multiplies with.
-Family input_family(Dtype t, bool int8_activations) {
+Family CpuBackend::input_family(Dtype t) const {
   const Family f = info(t).family;
-  if (f == Family::none) fail(Code::unsupported, "linear: a weight of type ", name(t), " cannot be multiplied");
-  return int8_activations && (f == Family::block32 || f == Family::block256) ? f : Family::floating;
+  if (f == Family::none) fail(Code::unsupported, "linear: a weight of type ", tealight::name(t), " cannot be multiplied");
+  return int8_activations_ && (f == Family::block32 || f == Family::block256) ? f : Family::floating;
 }
 
-}  // namespace
+size_t CpuBackend::multiply_scratch(int K, int T) {
+  return align_up(kernels::matmul_scratch_bytes(K, T), 64) + align_up(size_t(K) * 16 * sizeof(float), 64);
+}
+
+void CpuBackend::multiply(const Tensor& w, const void* act, const float* x, int T, float* y, size_t ldy, int r0, int r1,
+                          std::byte* scratch) const {
+  const int K = int(w.dim(1));
+  const auto f_float = kernels_.matmul_float[int(w.dtype())];
+  std::byte* laid_out = scratch + align_up(kernels::matmul_scratch_bytes(K, T), 64);   // 16 rows of K values
+  if (act) {
+    const auto f_int = w.interleaved() ? kernels_.matmul_x16 : kernels_.matmul_int;
+    f_int[int(w.dtype())](w.data<void>(), K, act, T, y, ldy, r0, r1, scratch);
+  } else if (w.interleaved()) {   // 16 rows at a time are laid out as plain ones
+    const size_t group = 16 * x16_row_bytes(w.dtype(), size_t(K)), stride = row_bytes(w.dtype(), size_t(K));
+    for (int r = r0; r < r1; r += 16) {
+      const int m = std::min(16, r1 - r);
+      for (int j = 0; j < m; j++)
+        kernels::extract_x16(w.dtype(), w.data<char>() + size_t(r / 16) * group, j, K, laid_out + size_t(j) * stride);
+      f_float(laid_out, stride, K, x, size_t(K), T, y + r, ldy, 0, m, scratch);
+    }
+  } else if (w.stride(1) == 1 || K == 1) {
+    const size_t stride = is_quantized(w.dtype()) ? row_bytes(w.dtype(), size_t(K)) : size_t(w.stride(0) * info(w.dtype()).bytes);
+    f_float(w.data<void>(), stride, K, x, size_t(K), T, y, ldy, r0, r1, scratch);
+  } else {   // a transposed view: 16 columns at a time are laid out as rows
+    auto* transposed = reinterpret_cast<float*>(laid_out);
+    for (int r = r0; r < r1; r += 16) {
+      const int m = std::min(16, r1 - r);
+      for (int k = 0; k < K; k++)
+        for (int j = 0; j < m; j++) {
+          const int64_t at = (r + j) * w.stride(0) + k * w.stride(1);
+          float* to = transposed + j * K + k;
+          if (w.dtype() == Dtype::f32) *to = w.data()[at];
+          else kernels_.widen[int(w.dtype())](w.data<char>() + at * info(w.dtype()).bytes, to, 1);
+        }
+      kernels_.matmul_float[int(Dtype::f32)](transposed, size_t(K) * sizeof(float), K, x, size_t(K), T, y + r, ldy, 0, m, scratch);
+    }
+  }
+}
 
 void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const LinearSpec> ws, const Tensor* residual,
                         std::span<Tensor> ys) {
@@ -330,7 +368,7 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
   // One quantization of the activation for each integer family among the weights.
   Tensor act[2];
   for (const LinearSpec& w : ws) {
-    const Family f = input_family(w.w->dtype(), int8_activations_);
+    const Family f = input_family(w.w->dtype());
     if (f == Family::floating) continue;
     Tensor& a = act[f == Family::block256];
     if (a) continue;
@@ -341,13 +379,11 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
   // Work is cut into units of 16 rows over all weights, in equal contiguous shares.
   int64_t units = 0, work = 0;
   for (const LinearSpec& w : ws) units += (w.w->dim(0) + 15) / 16, work += w.w->dim(0) * K * T;
-  const size_t kernel_bytes = align_up(kernels::matmul_scratch_bytes(K, T), 64);
-  const size_t per_thread = kernel_bytes + align_up(size_t(K) * 16 * sizeof(float), 64);
+  const size_t per_thread = multiply_scratch(K, T);
   std::byte* all_scratch = scratch(per_thread);
 
   auto share = [&](int thread, int threads) {
     std::byte* mine = all_scratch + size_t(thread) * per_thread;
-    std::byte* laid_out = mine + kernel_bytes;             // 16 rows of K values
     int64_t begin = units * thread / threads, end = units * (thread + 1) / threads, first = 0;
     for (size_t i = 0; i < ws.size() && first < end; i++) {
       const Tensor& w = *ws[i].w;
@@ -357,35 +393,9 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
       if (r0 >= r1) continue;
       float* y = ys[i].data();
       const size_t ldy = size_t(ys[i].stride(0));
-      const Family f = input_family(w.dtype(), int8_activations_);
-      if (f != Family::floating) {
-        const auto f_int = w.interleaved() ? kernels_.matmul_x16 : kernels_.matmul_int;
-        f_int[int(w.dtype())](w.data<void>(), K, act[f == Family::block256].data<void>(), T, y, ldy, r0, r1, mine);
-      } else if (w.interleaved()) {   // 16 rows at a time are laid out as plain ones
-        const size_t group = 16 * x16_row_bytes(w.dtype(), size_t(K)), stride = row_bytes(w.dtype(), size_t(K));
-        for (int r = r0; r < r1; r += 16) {
-          const int m = std::min(16, r1 - r);
-          for (int j = 0; j < m; j++)
-            kernels::extract_x16(w.dtype(), w.data<char>() + size_t(r / 16) * group, j, K, laid_out + size_t(j) * stride);
-          kernels_.matmul_float[int(w.dtype())](laid_out, stride, K, h.data(), size_t(K), T, y + r, ldy, 0, m, mine);
-        }
-      } else if (w.stride(1) == 1 || K == 1) {
-        const size_t stride = is_quantized(w.dtype()) ? row_bytes(w.dtype(), size_t(K)) : size_t(w.stride(0) * info(w.dtype()).bytes);
-        kernels_.matmul_float[int(w.dtype())](w.data<void>(), stride, K, h.data(), size_t(K), T, y, ldy, r0, r1, mine);
-      } else {   // a transposed view: 16 columns at a time are laid out as rows
-        auto* transposed = reinterpret_cast<float*>(laid_out);
-        for (int r = r0; r < r1; r += 16) {
-          const int m = std::min(16, r1 - r);
-          for (int k = 0; k < K; k++)
-            for (int j = 0; j < m; j++) {
-              const int64_t at = (r + j) * w.stride(0) + k * w.stride(1);
-              float* to = transposed + j * K + k;
-              if (w.dtype() == Dtype::f32) *to = w.data()[at];
-              else kernels_.widen[int(w.dtype())](w.data<char>() + at * info(w.dtype()).bytes, to, 1);
-            }
-          kernels_.matmul_float[int(Dtype::f32)](transposed, size_t(K) * sizeof(float), K, h.data(), size_t(K), T, y + r, ldy, 0, m, mine);
-        }
-      }
+      const Family f = input_family(w.dtype());
+      const void* a = f == Family::floating ? nullptr : act[f == Family::block256].data<void>();
+      multiply(w, a, h.data(), T, y, ldy, r0, r1, mine);
       const float* bias = ws[i].b ? ws[i].b->data() + r0 : nullptr;
       for (int t = 0; t < T && (bias || residual); t++) {
         float* row = y + size_t(t) * ldy + r0;
