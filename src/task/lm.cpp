@@ -58,6 +58,7 @@ class LmImpl final : public Lm {
   uint64_t state_fingerprint() const override;
   std::span<const std::shared_ptr<const Mapping>> files() const override { return files_; }
   std::vector<float> embed(std::span<const TokenId> ids) override;
+  std::vector<std::byte> head_search() override;
   std::optional<uint64_t> weights_hash() const override { return pack_ ? std::optional(pack_->weights_hash()) : std::nullopt; }
   std::span<const StateSnapshot> prefixes() const override { return prefixes_; }
   void finish_checks() override {
@@ -136,6 +137,7 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
   if (need > available)
     fail(Code::memory, path, ": needs ", need, " bytes of memory (weights ", weights, ", cache of ", asked, " positions ", need - weights,
          "), there are ", available);
+  if (pack_ && !pack_->search().empty()) engine.search = std::make_unique<RowSearch>(*device, decoder.head.w, pack_->search(), pack_->file());
   if (options.copy_weights) {
     copy_ = std::make_unique<WeightCopy>(engine, decoder, (available - need) / 4);
     engine.copy = copy_.get();
@@ -243,6 +245,32 @@ std::vector<float> LmImpl::embed(std::span<const TokenId> ids) {
   std::vector<float> out;
   for (double v : sum) out.push_back(float(squares > 0 ? v / std::sqrt(squares) : 0));
   return out;
+}
+
+std::vector<std::byte> LmImpl::head_search() {
+  if (!decoder.searchable()) return {};
+  // What usually comes: prose, a question, code, data, and other languages.
+  constexpr std::string_view kText =
+      "The lighthouse keeper counted the steps each morning and wrote the number in a small green book, as if it might change. "
+      "Question: What is the boiling point of water? Answer: 100 degrees Celsius.\ndef first(items):\n    return items[0] if items else None\n"
+      "{\"name\": \"Ada\", \"age\": 36, \"tags\": [\"math\", \"code\"]}\nLa capitale de la France est Paris. Der Zug kommt um acht Uhr an.";
+  std::vector<TokenId> ids;
+  if (tokenizer_) {
+    const TextPart part{kText, false};
+    ids = encode_prompt(*tokenizer_, {&part, 1});
+  }
+  for (size_t i = 0; ids.size() < 64; i++) ids.push_back(TokenId(i * 7919 % vocab()));
+  ids.resize(std::min<size_t>(ids.size(), size_t(default_context_)));
+  EngineSequence sequence(engine, int(ids.size()));
+  std::vector<double> energy(size_t(decoder.head.w.dim(1)));
+  engine.each_hidden(sequence, ids, [&](size_t, std::span<const float> row) {
+    for (size_t k = 0; k < row.size(); k++) energy[k] += double(row[k]) * double(row[k]);
+  });
+  const size_t bytes = size_t(RowSearch::bytes_for(decoder.head.w));
+  const Tensor made = Tensor::zeros(*device, {int64_t(bytes)}, Dtype::u8);
+  RowSearch::Maker maker(*device, decoder.head.w, energy, made.data<std::byte>());
+  while (maker.step(1024)) {}
+  return {made.data<std::byte>(), made.data<std::byte>() + bytes};
 }
 
 }  // namespace

@@ -113,6 +113,9 @@ class Lm {
   // The embedding of a text, of length one, as the file says that its states are pooled. Errors: Code::unsupported where it does not.
   virtual std::vector<float> embed(std::span<const TokenId> ids) = 0;
 
+  // A coarse copy of the head as RowSearch wants it, for a packed file; nothing where it would serve no purpose. Evaluates a text, so
+  // that it is made for what usually comes.
+  virtual std::vector<std::byte> head_search() { return {}; }
   // Does what LoadOptions::copy_weights does step by step at once, for measuring and tests.
   virtual void copy_weights_now() {}
   // The checks that LoadOptions::defer_checks put off. Text may be encoded and decoded before, but its tokens would be wrong in an

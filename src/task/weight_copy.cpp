@@ -57,9 +57,9 @@ struct WeightCopy::Arena {
 };
 
 struct WeightCopy::Part {
-  Tensor* weight = nullptr;            // null: the coarse copy of the head
+  Tensor* weight = nullptr;            // null: the coarse copy of the head, made or as a packed file brought it
   std::byte* to = nullptr;
-  int64_t done = 0;                    // groups of 16 rows
+  int64_t done = 0;                    // groups of 16 rows, or bytes
   std::unique_ptr<RowSearch::Maker> maker;
 };
 
@@ -78,7 +78,7 @@ WeightCopy::WeightCopy(Engine& engine, nn::Decoder& decoder, uint64_t room) : en
   }
   room_ = need + 128;
   std::reverse(todo_.begin(), todo_.end());
-  if (RowSearch::bytes_for(decoder.head.w) > 0 && !decoder.head.b && decoder.logit_scale == 1 && decoder.logit_softcap == 0)
+  if (decoder.searchable() && !engine.search)
     engine.energy.assign(size_t(decoder.head.w.dim(1)), 0.0);
 }
 
@@ -118,9 +118,10 @@ bool WeightCopy::next() {
     arena_->at -= align_up(copied_bytes(*w), 64);
   }
   Tensor& head = decoder_.head.w;
-  if (searched_ > 0 && !engine_.search && !engine_.energy.empty()) {
+  if (searched_ > 0 && decoder_.searchable() && !search_copied_ && (large_pages_ || !engine_.search)) {
+    search_copied_ = true;
     if (!begin(nullptr, RowSearch::bytes_for(head))) return false;
-    part_->maker = std::make_unique<RowSearch::Maker>(*engine_.device, head, engine_.energy, part_->to);
+    if (!engine_.search) part_->maker = std::make_unique<RowSearch::Maker>(*engine_.device, head, engine_.energy, part_->to);
     return true;
   }
   if ((read_ > kFirstStep || !engine_.search) && !head_copied_ && worth_copying(head) &&
@@ -135,10 +136,16 @@ bool WeightCopy::work() {
   if (!part_ && !next()) return false;
   Part& p = *part_;
   CpuBackend& device = *engine_.device;
-  if (p.maker) {
-    if (p.maker->step(128)) return true;
-    Tensor& head = decoder_.head.w;
-    engine_.search = std::make_unique<RowSearch>(device, head, std::span<const std::byte>(p.to, size_t(RowSearch::bytes_for(head))), arena_);
+  if (!p.weight) {
+    const size_t bytes = size_t(RowSearch::bytes_for(decoder_.head.w));
+    if (p.maker && p.maker->step(128)) return true;
+    if (!p.maker) {
+      const size_t n = std::min(bytes - size_t(p.done), size_t(kPiece));
+      std::memcpy(p.to + p.done, engine_.search->bytes().data() + p.done, n);
+      p.done += int64_t(n);
+      if (size_t(p.done) < bytes) return true;
+    }
+    engine_.search = std::make_unique<RowSearch>(device, decoder_.head.w, std::span<const std::byte>(p.to, bytes), arena_);
     part_.reset();
     return true;
   }

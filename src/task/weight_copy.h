@@ -41,7 +41,7 @@ class WeightCopy {
   std::shared_ptr<Arena> arena_;
   std::unique_ptr<Part> part_;
   int steps_ = 0, searched_ = 0, read_ = 0;
-  bool large_pages_ = true, head_copied_ = false;
+  bool large_pages_ = true, head_copied_ = false, search_copied_ = false;
 };
 
 }  // namespace tealight

@@ -200,7 +200,7 @@ RowSearch::~RowSearch() = default;
 
 RowSearch::RowSearch(CpuBackend& device, Tensor w, std::span<const std::byte> bytes, std::shared_ptr<const void> keep)
     : device_(device), w_(std::move(w)), groups_((w_.dim(0) + 15) / 16), K_(int(w_.dim(1))), high_(high_inputs(K_)), keep_(std::move(keep)),
-      bytes_(bytes.size()) {
+      bytes_(bytes) {
   Header h;
   if (bytes_for(w_) == 0 || bytes.size() != bytes_for(w_)) fail(Code::format, "search: ", bytes.size(), " bytes, expected ", bytes_for(w_));
   std::memcpy(&h, bytes.data(), sizeof h);

@@ -52,8 +52,7 @@ class RowSearch {
   bool find(const Tensor& x, int k, std::span<Row> best);
   // Share of the last find's groups of 16 rows that had to be computed exactly.
   double exact_share() const { return exact_share_; }
-  uint64_t bytes() const { return bytes_; }
-  const Tensor& matrix() const { return w_; }
+  std::span<const std::byte> bytes() const { return bytes_; }   // as they were given
 
  private:
   struct Query;                              // one vector, in both forms
@@ -71,7 +70,7 @@ class RowSearch {
   Tensor high_rows_, low_rows_;              // C, in the x16 layout
   float high_error_;
   std::shared_ptr<const void> keep_;
-  uint64_t bytes_;
+  std::span<const std::byte> bytes_;
 
   // Reused from call to call.
   std::vector<Query> queries_;
