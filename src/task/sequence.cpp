@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kFewRows = 8;         // a pass of so many is one of decoding
 constexpr double kWorthless = 0.35;    // share of the rows from which on a search costs as much as it saves
-constexpr int kPause = 32;             // steps without it then
+constexpr int kMostFailures = 6;       // in a row; after n of them, 2^n steps go without it
 
 }  // namespace
 
@@ -210,8 +210,9 @@ bool Engine::keep_best(const Tensor& states) {
   const std::span<RowSearch::Row> found(rows, size_t(states.dim(0)) * size_t(most));
   if (!search->find(states, most, found)) return false;   // not finite: the whole product says so
   check_finite(Tensor());
-  // What has to read most of the rows after all is slower than reading them all at once.
-  if (search->exact_share() > kWorthless) pause_ = kPause;
+  // What has to read many of the rows after all is slower than reading them all at once. Of some texts every step is like that.
+  failures_ = search->exact_share() > kWorthless ? std::min(failures_ + 1, kMostFailures) : 0;
+  pause_ = failures_ ? 1 << failures_ : 0;
   for (size_t i = 0; i < endings_.size(); i++) {
     EngineSequence& s = *endings_[i].sequence;
     s.logits_ = Tensor();

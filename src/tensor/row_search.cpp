@@ -1,6 +1,7 @@
 #include "src/tensor/row_search.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -54,18 +55,18 @@ double squared_distance(const float* x, const float* y, int n) {
   return sum;
 }
 
+// Of a half that is not negative.
 float widened(uint16_t half) {
   const uint32_t e = half >> 10 & 31, m = half & 1023;
-  return e == 31 ? INFINITY : std::ldexp(float(e ? m + 1024 : m), e ? int(e) - 25 : -24);
+  if (e == 31) return INFINITY;
+  return e ? std::bit_cast<float>((e + 112) << 23 | m << 13) : float(m) * 0x1p-24f;
 }
 // The nearest half, and one that is not below x >= 0; infinity where there is none, also for what is no number.
 uint16_t nearest_half(float x) {
   if (!(x < 65504)) return 0x7c00;
-  int exponent;
-  std::frexp(x, &exponent);
-  const int shift = std::max(exponent - 11, -24);
-  const auto m = uint32_t(std::lrint(std::ldexp(x, -shift)));        // at most 2048
-  return uint16_t(m < 1024 ? m : ((uint32_t(shift) + 24) << 10) + m);
+  if (x < 0x1p-14f) return uint16_t(std::bit_cast<uint32_t>(x + 0.5f) - std::bit_cast<uint32_t>(0.5f));   // multiples of 2^-24
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  return uint16_t((u + 0xfff + (u >> 13 & 1) - (112u << 23)) >> 13);
 }
 uint16_t half_above(double x) {
   if (!(x < 65000)) return 0x7c00;
@@ -73,29 +74,54 @@ uint16_t half_above(double x) {
   return double(widened(h)) < x ? uint16_t(h + 1) : h;
 }
 
-// One block of 32 values with a scale and codes of `levels` = 16 (Q4_0: the largest value has the code -8) or 256 (Q8_0).
+// 32 values with a scale and codes from -127 to 127 (Q8_0), or from -8 to 7 (Q4_0: the largest value has the code -8). The loops are
+// written so that compilers make vectors of them.
 struct Block {
   uint16_t d;
-  int8_t code[32];
+  float scale;
+  float code[32];
 };
-Block quantized(const float* x, bool fine) {
-  float most = 0;
-  for (int i = 0; i < 32; i++)
-    if (std::fabs(x[i]) > std::fabs(most)) most = x[i];
-  Block b{nearest_half(std::fabs(fine ? most / 127 : most / 8)), {}};
-  const float sign = fine || most < 0 ? 1.0f : -1.0f, d = widened(b.d), inverse = d > 0 ? sign / d : 0;
-  if (sign < 0) b.d |= 0x8000;
-  const float least = fine ? -127 : -8, top = fine ? 127 : 7;
-  for (int i = 0; i < 32; i++) b.code[i] = int8_t(std::rint(std::clamp(x[i] * inverse, least, top)));
-  return b;
+void quantize_block(const float* x, bool fine, Block& b) {
+  int32_t key[32], most = INT32_MIN, least = INT32_MAX;        // in the order of the values
+  std::memcpy(key, x, sizeof key);
+  for (int32_t& k : key) k ^= (k >> 31) & INT32_MAX;
+  for (int32_t k : key) most = k > most ? k : most;
+  for (int32_t k : key) least = k < least ? k : least;
+  const auto value = [](int32_t k) { return std::bit_cast<float>(k ^ ((k >> 31) & INT32_MAX)); };
+  const float top = value(most), bottom = value(least), length = std::max(top, -bottom);
+  const bool negative = !fine && top >= -bottom;               // a scale below zero
+  b.d = uint16_t(nearest_half(length / (fine ? 127.0f : 8.0f)) | (negative ? 0x8000 : 0));
+  b.scale = negative ? -widened(b.d & 0x7fff) : widened(b.d);
+  const float inverse = b.scale != 0 ? 1 / b.scale : 0, lowest = fine ? -127 : -8, highest = fine ? 127 : 7;
+  constexpr float kRound = 12582912.0f;                        // 1.5 * 2^23: adding it rounds to a whole number
+  for (int i = 0; i < 32; i++) {
+    const float q = (x[i] * inverse + kRound) - kRound;
+    b.code[i] = q < lowest ? lowest : q > highest ? highest : q;
+  }
+}
+// Sum of squares of what the codes leave, and of the values; in eight lanes.
+double squared_error(const float* x, const Block& b) {
+  float lane[8] = {};
+  for (int i = 0; i < 32; i += 8)
+    for (int j = 0; j < 8; j++) {
+      const float e = x[i + j] - b.scale * b.code[i + j];
+      lane[j] += e * e;
+    }
+  return double(((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7])));
+}
+double sum_of_squares(const float* x, int n) {                 // n: a multiple of 32
+  double sum = 0;
+  const Block zero{};
+  for (int i = 0; i < n; i += 32) sum += squared_error(x + i, zero);
+  return sum;
 }
 void put_q8_0(const Block& b, std::byte* to) {
   std::memcpy(to, &b.d, 2);
-  std::memcpy(to + 2, b.code, 32);
+  for (int i = 0; i < 32; i++) to[2 + i] = std::byte(int32_t(b.code[i]));
 }
 void put_q4_0(const Block& b, std::byte* to) {
   std::memcpy(to, &b.d, 2);
-  for (int i = 0; i < 16; i++) to[2 + i] = std::byte((b.code[i] + 8) | (b.code[i + 16] + 8) << 4);
+  for (int i = 0; i < 16; i++) to[2 + i] = std::byte((int32_t(b.code[i]) + 8) | (int32_t(b.code[i + 16]) + 8) << 4);
 }
 
 }  // namespace
@@ -156,17 +182,14 @@ float RowSearch::Maker::group(int64_t g, float* rows, std::byte* blocks) const {
     double errors[2] = {};                   // squares, of low and high inputs
     for (int k = 0; k < K; k += 32) {
       const bool fine = k < H;
-      const Block b = quantized(x + k, fine);
+      Block b;
+      quantize_block(x + k, fine, b);
       if (fine) put_q8_0(b, high + size_t(i) * high_row + size_t(k / 32) * 34);
       else put_q4_0(b, low + size_t(i) * low_row + size_t((k - H) / 32) * 18);
-      const float d = b.d & 0x8000 ? -widened(b.d & 0x7fff) : widened(b.d);
-      float error[32], sum = 0;
-      for (int j = 0; j < 32; j++) error[j] = x[k + j] - d * float(b.code[j]);
-      for (int j = 0; j < 32; j++) sum += error[j] * error[j];
-      errors[fine] += double(sum);
+      errors[fine] += squared_error(x + k, b);
     }
     constexpr double kUp = 1 + 1e-5;         // rounding of the sums above
-    const double norm = std::sqrt(squares(x, K)) * kUp, high_error = std::sqrt(errors[1]) * kUp;
+    const double norm = std::sqrt(sum_of_squares(x, K)) * kUp, high_error = std::sqrt(errors[1]) * kUp;
     reinterpret_cast<uint16_t*>(to_ + p.residual)[g * 16 + i] = half_above(std::sqrt(errors[0]) * kUp);
     reinterpret_cast<uint16_t*>(to_ + p.norm)[g * 16 + i] = half_above(norm);
     // Of a row that is no number, or none at all, the stored norm says all.
