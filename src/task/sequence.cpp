@@ -88,6 +88,7 @@ void Engine::reserve(int batch) {
   positions_.reserve(batch_);
   states_.reserve(batch_);
   rows_.reserve(batch_);
+  found_.reserve(RowSearch::kMaxBest);
 }
 
 void Engine::append(EngineSequence& s, std::span<const TokenId> ids) const {
@@ -206,9 +207,8 @@ bool Engine::keep_best(const Tensor& states) {
     pause_--;
     return false;
   }
-  RowSearch::Row rows[RowSearch::kMaxVectors * RowSearch::kMaxBest];
-  const std::span<RowSearch::Row> found(rows, size_t(states.dim(0)) * size_t(most));
-  if (!search->find(states, most, found)) return false;   // not finite: the whole product says so
+  found_.resize(size_t(states.dim(0)) * size_t(most));
+  if (!search->find(states, most, found_)) return false;   // not finite: the whole product says so
   check_finite(Tensor());
   // What has to read many of the rows after all is slower than reading them all at once. Of some texts every step is like that.
   failures_ = search->exact_share() > kWorthless ? std::min(failures_ + 1, kMostFailures) : 0;
@@ -217,7 +217,7 @@ bool Engine::keep_best(const Tensor& states) {
     EngineSequence& s = *endings_[i].sequence;
     s.logits_ = Tensor();
     s.best_.clear();
-    for (int j = 0; j < s.wanted_; j++) s.best_.push_back({TokenId(rows[i * size_t(most) + size_t(j)].id), rows[i * size_t(most) + size_t(j)].value});
+    for (size_t j = i * size_t(most); j < i * size_t(most) + size_t(s.wanted_); j++) s.best_.push_back({TokenId(found_[j].id), found_[j].value});
   }
   return true;
 }

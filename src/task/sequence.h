@@ -79,6 +79,7 @@ class Engine {
   bool keep_best(const Tensor& states);
 
   int pause_ = 0, failures_ = 0;       // steps for which the search is left out, and why
+  std::vector<RowSearch::Row> found_;
   size_t batch_ = 0;
   std::vector<TokenId> ids_;           // the rows of the pass
   std::vector<int32_t> positions_;

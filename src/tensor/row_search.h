@@ -20,7 +20,7 @@ namespace tealight {
 class RowSearch {
  public:
   static constexpr int kMaxBest = 64;        // k
-  static constexpr int kMaxVectors = 4;      // searched for at a time
+  static constexpr int kMaxVectors = 32;     // searched for at a time
   struct Row {
     int32_t id;
     float value;
