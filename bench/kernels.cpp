@@ -8,6 +8,12 @@
 #include <ctime>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#else
+#include <arm_neon.h>
+#endif
+
 #include "kernels/kernels.h"
 
 using namespace tealight;
@@ -140,19 +146,80 @@ void prefill(const Table& t, Dtype type, const uint8_t* memory) {
   std::free(scratch);
 }
 
-void attention(const Table& t, const uint8_t* memory, double read) {
-  for (int d : {64, 128})
+// Gflop/s of multiply-adds in registers, with 8 lanes (AVX2) or 4.
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma")))
+#endif
+double fma_peak() {
+  constexpr int n = 1000000;
+#if defined(__x86_64__)
+  using V = __m256;
+#define TL_FMA _mm256_fmadd_ps
+#define TL_KEEP(v) __asm__ volatile("" : "+x"(v))
+#else
+  using V = float32x4_t;
+#define TL_FMA vfmaq_f32
+#define TL_KEEP(v) __asm__ volatile("" : "+w"(v))
+#endif
+  V a[12];
+  const V x = V{} + 1e-9f, y = V{} + 0.5f;
+#pragma GCC unroll 12
+  for (int j = 0; j < 12; j++) a[j] = x;
+  double s = 1e30;
+  for (int round = 0; round < 20; round++) {
+    const double begin = now();
+    for (int i = 0; i < n; i++) {
+#pragma GCC unroll 12
+      for (int j = 0; j < 12; j++) {
+        a[j] = TL_FMA(a[j], y, x);
+        TL_KEEP(a[j]);
+      }
+    }
+    s = std::min(s, now() - begin);
+  }
+  return 2.0 * double(sizeof(V) / 4) * 12 * n / s * 1e-9;
+}
+
+// One layer's K/V heads of `tile` bytes in caches of several layers: decode as GB/s of K and V, a prompt as Gflop/s.
+void attention(const Table& t, const uint8_t* memory, double read, double peak) {
+  const auto run = [&](int d, int heads, int rows, int depth, bool pieces) {
+    const int hi = depth + rows;
+    const size_t part = size_t(16 * d) * 2, tile = part * 2, each = size_t(hi + 15) / 16 * tile, pairs = kMemory / each;
+    float *q = aligned<float>(size_t(rows * heads * d)), *out = aligned<float>(size_t(rows * heads * d));
+    float *scores = aligned<float>(attention_score_bytes(rows * heads, (hi + 15) / 16) / 4), *work = aligned<float>(attention_work_bytes(rows * heads, d, d) / 4);
+    std::vector<Attention::Row> seen;
+    for (int r = 0; r < rows; r++) seen.push_back({0, depth + r + 1});
+    for (int i = 0; i < rows * heads * d; i++) q[i] = float(next() >> 8) * 0x1p-24f - 0.5f;
+    const auto one = [&](size_t i) {
+      const uint8_t* k = memory + i * each;
+      Attention a{q, size_t(heads * d), size_t(d), k, k + part, tile, Dtype::f16, rows, heads, d, d, seen.data(), 0.1f, 0, out, size_t(heads * d), size_t(d), scores, work};
+      t.attention_scores(a, 0, (hi + 15) / 16);
+      t.attention_weights(a, 0, rows * heads);
+      t.attention_sum(a, 0, d);
+    };
+    double s = 0;
+    if (!pieces) s = best([&] { for (size_t i = 0; i < pairs; i++) one(i); }) / double(pairs);
+    else s = best([&] { for (int i = 0; i < 16; i++) one(0); }, 0.03) / 16;
+    double keys = 0;
+    for (const auto& r : seen) keys += r.hi;
+    const double flops = 4.0 * d * heads * keys / s * 1e-9;
+    std::free(q), std::free(out), std::free(scores), std::free(work);
+    return pieces ? flops : double(each) / s * 1e-9;
+  };
+  for (int d : {64, 128, 256})
     for (int heads : {1, 3, 4, 8}) {
-      constexpr int kDepth = 2048;
-      const size_t tile = size_t(16 * d) * 2 * 2, each = kDepth / 16 * tile, pairs = kMemory / each;
-      float *q = aligned<float>(size_t(heads * d)), *out = aligned<float>(size_t(heads * d)), *scratch = aligned<float>(size_t(heads) * kDepth);
-      const double s = best([&] {
-        for (size_t i = 0; i < pairs; i++)
-          t.attention({q, size_t(d), memory + i * each, memory + i * each + tile / 2, tile, Dtype::f16, heads, d, d, 0, kDepth, 0.1f, 0, out, size_t(d), scratch});
-      });
-      const double speed = double(each * pairs) / s * 1e-9;
-      std::printf("attention %-7s d %3d heads %d depth %d: %5.1f GB/s of K and V, %3.0f%% of the read loop\n", t.isa, d, heads, kDepth, speed, 100 * speed / read);
-      std::free(q), std::free(out), std::free(scratch);
+      const double speed = run(d, heads, 1, 2047, false);
+      std::printf("attention %-7s d %3d heads %d depth 2048: %5.1f GB/s of K and V, %3.0f%% of the read loop\n", t.isa, d, heads, speed, 100 * speed / read);
+    }
+  for (int d : {64, 128, 256})
+    for (int heads : {1, 3, 4, 8}) {
+      std::printf("attention %-7s d %3d heads %d", t.isa, d, heads);
+      for (int depth : {0, 48, 480, 4000})
+        for (int queries : {8, 24, 48}) {
+          if (queries % heads) continue;
+          std::printf(" | %d at %d: %2.0f%%", queries, depth, 100 * run(d, heads, queries / heads, depth, true) / peak);
+        }
+      std::printf(" of the peak\n");
     }
 }
 
@@ -186,6 +253,8 @@ int main(int argc, char** argv) {
   fill(memory, kMemory);
   const double read = read_speed(memory);
   std::printf("read loop %.1f GB/s\n", read);
+  const double peak = fma_peak();
+  std::printf("multiply-adds %.1f Gflop/s\n", peak);
   for (const Table* t : sets()) {
     if (argc <= 2 && t->isa == table(Isa::ref).isa && !std::getenv("TEALIGHT_ISA")) continue;  // slow; ask for it
     for (int i = 0; i < kDtypes; i++) {
@@ -193,7 +262,7 @@ int main(int argc, char** argv) {
       if (wanted("decode")) decode(*t, Dtype(i), memory);
       if (wanted("prefill")) prefill(*t, Dtype(i), memory);
     }
-    if (wanted("attention")) attention(*t, memory, read);
+    if (wanted("attention")) attention(*t, memory, read, peak);
     if (wanted("row")) rows(*t);
   }
   std::free(memory);

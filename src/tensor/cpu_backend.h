@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "kernels/kernels.h"
 #include "src/base/thread_pool.h"
@@ -76,6 +77,8 @@ class CpuBackend final : public Backend {
   Storage* free_[kClasses] = {};                           // linked through `data`
   uint64_t blocks_made_ = 0;
   Storage* scratch_ = nullptr;
+  std::vector<kernels::Attention::Row> seen_;              // of attention: each row's positions
+  std::vector<int> blocks_;                                // of attention: first rows
 };
 
 }  // namespace tealight
