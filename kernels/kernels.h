@@ -96,8 +96,8 @@ struct Table {
   bool (*all_finite)(const float* x, size_t n);
 };
 
-enum class Isa : uint8_t { ref, avx2, avx512, neon, i8mm };  // of one architecture, the better ones later
-constexpr int kIsas = 5;
+enum class Isa : uint8_t { ref, avx2, avxvnni, avx512, amx, neon, i8mm };  // of one architecture, the better ones later
+constexpr int kIsas = 7;
 const char* isa_name(Isa isa);
 bool isa_supported(Isa isa);          // by this CPU and this build
 const Table& table(Isa isa);          // isa_supported(isa)

@@ -1,5 +1,6 @@
 // Every instruction set against `ref`, bit for bit, and `ref` against plain double arithmetic.
-// Built a second time (test_kernels_emulated) with the avx512 sources compiled through SIMDe, which runs them anywhere.
+// Built a second time (test_kernels_emulated) with the sources of avxvnni, avx512 and amx compiled through functions that do what
+// the instructions do, which runs them anywhere.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -24,7 +25,7 @@ const Table& ref() { return table(Isa::ref); }
 // The sets to compare with ref.
 std::vector<const Table*> others() {
 #ifdef TEALIGHT_EMULATED
-  return {&table(Isa::avx512)};
+  return {&table(Isa::avxvnni), &table(Isa::avx512), &table(Isa::amx)};
 #else
   std::vector<const Table*> t;
   for (int i = 1; i < kIsas; i++)
@@ -133,7 +134,7 @@ TEST_CASE("kernels: which instruction sets run here") {
   CHECK(choose(nullptr, &error) != nullptr);
   CHECK(choose("ref", &error) == &ref());
   CHECK(choose("mmx", &error) == nullptr);
-  CHECK(std::string(error).find("ref, avx2, avx512, neon, i8mm") != std::string::npos);
+  CHECK(std::string(error).find("ref, avx2, avxvnni, avx512, amx, neon, i8mm") != std::string::npos);
   for (int i = 0; i < kIsas; i++) {
     CHECK((choose(isa_name(Isa(i)), &error) != nullptr) == isa_supported(Isa(i)));
     if (!isa_supported(Isa(i))) CHECK(std::string(error) == std::string(isa_name(Isa(i))) + ": not supported by this CPU");
@@ -226,6 +227,30 @@ std::unique_ptr<Buffer<uint8_t>> interleaved(Dtype type, const std::vector<uint8
 }
 
 }  // namespace
+
+TEST_CASE("kernels: integer products of any number of tokens with any number of rows, plain and interleaved") {
+  for (const Fields& f : kIntegerTypes)
+    for (int mode = 0; mode < kModes; mode++)
+      for (int T = 4; T <= 70; T += mode == plain_data ? 1 : 13) {
+        const Family family = info(f.type).family;
+        const int N = 1 + (T * 7 + mode) % 37, K = (1 + T % 6) * info(f.type).block;
+        const auto w = random_rows(f, N, K, Mode(mode));
+        const auto groups = interleaved(f.type, w, N, K);
+        Buffer<float> x(size_t(T) * size_t(K)), want(size_t(T) * size_t(N)), y(want.size);
+        random_activations(x, Mode(mode));
+        Buffer<uint8_t> act(act_bytes(family, T, K)), scratch(matmul_scratch_bytes(K, T));
+        REQUIRE(ref().quantize(family, x.get(), size_t(K), T, K, act.get()));
+        run_int(ref(), f.type, w, K, act, T, want, N, 0, N);
+        for (const Table* t : others()) {
+          std::memset(y.get(), 0xff, y.size * 4);
+          run_int(*t, f.type, w, K, act, T, y, N, 0, N);
+          CHECK_MESSAGE(differences(want.get(), y.get(), y.size) == 0, where(*t, f.type, mode, K, N, T));
+          std::memset(y.get(), 0xff, y.size * 4);
+          t->matmul_x16[int(f.type)](groups->get(), K, act.get(), T, y.get(), size_t(N), 0, N, scratch.get());
+          CHECK_MESSAGE(differences(want.get(), y.get(), y.size) == 0, where(*t, f.type, mode, K, N, T) << " x16");
+        }
+      }
+}
 
 TEST_CASE("kernels: rows go into the x16 layout, field by field and word by word, and come out again") {
   for (const Fields& f : kIntegerTypes)
