@@ -11,9 +11,9 @@ EngineSequence::EngineSequence(Engine& engine, int capacity)
   ids_.reserve(capacity_);
 }
 
-std::span<const float> EngineSequence::eval(std::span<const TokenId> ids) {
+std::span<const float> EngineSequence::eval_last(std::span<const TokenId> ids, size_t rows) {
   const size_t before = ids_.size();
-  engine_.append(*this, ids);
+  engine_.append(*this, ids, rows);
   EngineSequence* self = this;
   try {
     engine_.run({&self, 1});
@@ -21,7 +21,13 @@ std::span<const float> EngineSequence::eval(std::span<const TokenId> ids) {
     rewind(before);
     throw;
   }
-  return {logits_.data(), engine_.vocab()};
+  return {logits_.data(), wanted_ * engine_.vocab()};
+}
+
+// Both forms of the rotation give other bits: what is appended at once has one of them.
+size_t EngineSequence::batch_room() const {
+  const size_t original = size_t(engine_.decoder->original_context());
+  return (ids_.size() < original ? std::min(original, capacity_) : capacity_) - ids_.size();
 }
 
 void EngineSequence::eval_all(std::span<const TokenId> ids, LogitsSink sink, void* context) {
@@ -75,14 +81,16 @@ void Engine::reserve(int batch) {
   rows_.reserve(batch_);
 }
 
-void Engine::append(EngineSequence& s, std::span<const TokenId> ids) const {
+void Engine::append(EngineSequence& s, std::span<const TokenId> ids, size_t wanted) const {
   if (ids.empty()) fail(Code::request, "nothing to evaluate: no tokens");
+  TEALIGHT_CHECK(wanted >= 1 && wanted <= ids.size());
   if (ids.size() > s.capacity_ - s.ids_.size())
     fail(Code::request, "the sequence would have ", s.ids_.size() + ids.size(), " tokens, its context holds ", s.capacity_);
   for (TokenId id : ids)
     if (id < 0 || id >= decoder->embedding.dim(0))
       fail(Code::request, "token id ", id, " is outside of the vocabulary of ", decoder->embedding.dim(0));
   s.ids_.insert(s.ids_.end(), ids.begin(), ids.end());
+  s.wanted_ = wanted;
   // The longer form of the rotation holds for the whole sequence: when it begins to apply, all positions are evaluated anew.
   const bool now_long = decoder->has_long_rope() && int64_t(s.ids_.size()) > decoder->original_context();
   if (now_long != s.long_) s.evaluated_ = 0;
@@ -99,13 +107,13 @@ void Engine::eval(std::span<SequenceWork> work) {
   };
   if (work.size() == 1) {
     SequenceWork& w = work.front();
-    return attempt(w, [&] { w.logits = w.sequence->eval(w.ids); });
+    return attempt(w, [&] { w.logits = w.sequence->eval_last(w.ids, w.rows); });
   }
   for (const bool long_form : {false, true}) {
     group_.clear();
     for (SequenceWork& w : work) {
       auto& s = static_cast<EngineSequence&>(*w.sequence);
-      if (!long_form) attempt(w, [&] { append(s, w.ids); });
+      if (!long_form) attempt(w, [&] { append(s, w.ids, w.rows); });
       if (!w.error && s.long_ == long_form) group_.push_back(&s);
     }
     if (group_.empty()) continue;
@@ -122,9 +130,9 @@ void Engine::eval(std::span<SequenceWork> work) {
       if (fault) {
         const size_t before = s.ids_.size() - w.ids.size();
         s.rewind(before);
-        attempt(w, [&] { s.eval(w.ids); });
+        attempt(w, [&] { s.eval_last(w.ids, w.rows); });
       }
-      if (!w.error) w.logits = {s.logits_.data(), vocab()};
+      if (!w.error) w.logits = {s.logits_.data(), w.rows * vocab()};
     }
   }
 }
@@ -133,14 +141,17 @@ void Engine::eval(std::span<SequenceWork> work) {
 Tensor Engine::pass(std::span<EngineSequence*> sequences) {
   ids_.clear(), positions_.clear(), states_.clear(), endings_.clear();
   for (EngineSequence* s : sequences) {
-    const size_t from = s->evaluated_, n = std::min(s->ids_.size() - from, batch_ - ids_.size());
+    const size_t from = s->evaluated_, left = s->ids_.size() - from, room = batch_ - std::min(batch_, ids_.size());
+    size_t n = std::min(left, room);
+    // Rows whose logits are wanted stay together, in a larger pass if need be.
+    if (n < left && left - n < s->wanted_) n = left > s->wanted_ ? left - s->wanted_ : ids_.empty() ? left : 0;
     if (n == 0) continue;
     ids_.insert(ids_.end(), s->ids_.begin() + long(from), s->ids_.begin() + long(from + n));
     for (size_t i = 0; i < n; i++) positions_.push_back(int32_t(from + i));
     states_.insert(states_.end(), n, &s->state_);
     s->evaluated_ = from + n;
     s->state_.length = int(s->evaluated_);
-    if (s->evaluated_ == s->ids_.size()) endings_.push_back({s, ids_.size() - 1});
+    if (s->evaluated_ == s->ids_.size()) endings_.push_back({s, ids_.size() - s->wanted_});
   }
   return decoder->hidden({ids_, positions_, states_, rows_}, sequences.front()->long_);
 }
@@ -154,20 +165,24 @@ void Engine::run(std::span<EngineSequence*> sequences) {
 }
 
 void Engine::keep_logits(const Tensor& hidden) {
-  const int64_t n = int64_t(endings_.size());
-  Tensor logits;
-  if (n == 1) {
-    logits = decoder->logits(hidden.slice(0, int64_t(endings_[0].row), int64_t(endings_[0].row) + 1));
-  } else if (n > 1) {
-    Tensor last = hidden;
-    if (n != hidden.dim(0)) {
-      last = Tensor::empty(*device, {n, hidden.dim(1)});
-      for (int64_t i = 0; i < n; i++) device->copy(hidden.select(0, int64_t(endings_[size_t(i)].row)), last.select(0, i));
-    }
-    logits = decoder->logits(last);
+  if (endings_.empty()) return check_finite({});
+  int64_t n = 0;
+  for (const Ending& e : endings_) n += int64_t(e.sequence->wanted_);
+  Tensor last = hidden.slice(0, int64_t(endings_[0].row), int64_t(endings_[0].row + endings_[0].sequence->wanted_));
+  if (endings_.size() > 1) {
+    last = n == hidden.dim(0) ? hidden : Tensor::empty(*device, {n, hidden.dim(1)});
+    int64_t to = 0;
+    for (const Ending& e : endings_)
+      for (size_t i = 0; i < e.sequence->wanted_ && n != hidden.dim(0); i++) device->copy(hidden.select(0, int64_t(e.row + i)), last.select(0, to++));
   }
+  const Tensor logits = decoder->logits(last);
   check_finite(logits);
-  for (int64_t i = 0; i < n; i++) endings_[size_t(i)].sequence->logits_ = logits.slice(0, i, i + 1);
+  int64_t from = 0;
+  for (const Ending& e : endings_) {
+    const int64_t to = from + int64_t(e.sequence->wanted_);
+    e.sequence->logits_ = logits.slice(0, from, to);
+    from = to;
+  }
 }
 
 void Engine::check_finite(const Tensor& logits) {
