@@ -199,7 +199,7 @@ TEST_CASE("drafts: the same answer, greedy or with a seed, and log-probabilities
       CHECK(want.result.drafted_tokens == 0);
       CHECK(a.result.accepted_tokens <= a.result.drafted_tokens);
       drafted += b.result.drafted_tokens, accepted += b.result.accepted_tokens;
-      if (c == 6) CHECK(b.result.accepted_tokens > 50);
+      if (c == 6 && want.error.empty()) CHECK(b.result.accepted_tokens > 50);
     }
   }
   CHECK(accepted > 500);
