@@ -52,7 +52,7 @@ TEST_CASE("weight copy: every step has the same bits, whether all logits are ask
         CAPTURE(step);
         const int k = step % 5 == 4 ? 0 : step % 3 == 0 ? 40 : 1;
         const std::span<const float> all = a->eval({&id, 1});
-        const Logits l = b->eval_best({&id, 1}, k);
+        const Logits l = b->eval_last({&id, 1}, 1, k);
         if (l.all.empty()) REQUIRE(same(l.best, best_of(all, k)));
         else REQUIRE(std::memcmp(l.all.data(), all.data(), all.size_bytes()) == 0);
         searched += l.all.empty();
@@ -69,7 +69,7 @@ TEST_CASE("weight copy: several sequences, some with all logits") {
   const auto plain = Lm::load(file.path, {.threads = 2, .copy_weights = false}), copied = Lm::load(file.path, {.threads = 2});
   TokenId id = 3;
   const auto warm = copied->start(100);
-  for (int i = 0; i < 30; i++) warm->eval_best({&id, 1}, 1);
+  for (int i = 0; i < 30; i++) warm->eval_last({&id, 1}, 1, 1);
   copied->copy_weights_now();
   for (const int n : {2, 6, 33}) {
     for (const bool mixed : {false, true}) {
@@ -80,7 +80,7 @@ TEST_CASE("weight copy: several sequences, some with all logits") {
         a.push_back(plain->start(100)), b.push_back(copied->start(100));
         ids.push_back({TokenId(5 + i), TokenId(900 * i % 16000), 77});
       }
-      for (int i = 0; i < n; i++) work.push_back({b[size_t(i)].get(), ids[size_t(i)], {}, {}, mixed && i == 1 ? 0 : 1 + i % 7 * 7});
+      for (int i = 0; i < n; i++) work.push_back({.sequence = b[size_t(i)].get(), .ids = ids[size_t(i)], .best = mixed && i == 1 ? 0 : 1 + i % 7 * 7});
       copied->eval(work);
       for (int i = 0; i < n; i++) {
         CAPTURE(i);

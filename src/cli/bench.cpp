@@ -113,7 +113,7 @@ void measure(Lm& lm, Figures& f) {
     const double start = seconds();
     TokenId id = ids[0];
     for (size_t i = 0; i < n_gen; i++) {
-      const Logits l = sequence->eval_best({&id, 1}, f.best);
+      const Logits l = sequence->eval_last({&id, 1}, 1, f.best);
       id = l.all.empty() ? l.best[0].id : ids[(i + 1) % ids.size()];
     }
     f.gen_tps.push_back(double(n_gen) / (seconds() - start));

@@ -21,6 +21,12 @@ inline constexpr Option kModelOptions[] = {
     {"cache-size", "", "MIB", "most that they may take (default 1024)"},
 };
 
+// Of commands that generate; load_options() reads them too.
+inline constexpr Option kDraftOptions[] = {
+    {"draft-max", "", "N", "most tokens guessed and checked at a time: the same text, sooner; 0: off (default 8)"},
+    {"model-draft", "-md", "MODEL", "a small model that guesses, of the same vocabulary (default: text that repeats is guessed)"},
+};
+
 inline constexpr Option kSamplingOptions[] = {
     {"max-tokens", "-n", "N", "most tokens of an answer; -1: until the model ends it or the context is full"},
     {"temperature", "--temp", "X", "0 is greedy: always the most likely token"},

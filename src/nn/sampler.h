@@ -36,13 +36,17 @@ struct TokenLogit {
   float logit;
 };
 
-// What a model says after a token: all logits [vocab]; or, where that was enough, the best ones alone, the best first and the lower
-// id of equals first, and `all` is empty.
+// What a model says after one or several tokens: all logits [rows, vocab]; or, where that was enough, the best ones alone [rows, k],
+// of each row the best first and the lower id of equals first, and `all` is empty.
 struct Logits {
   Logits() = default;
   Logits(std::span<const float> a) : all(a) {}               // NOLINT: conversions
   Logits(const std::vector<float>& a) : all(a) {}            // NOLINT
   explicit Logits(std::span<const TokenLogit> b) : best(b) {}
+  Logits row(size_t i, size_t rows) const {
+    if (all.empty()) return Logits(best.subspan(i * (best.size() / rows), best.size() / rows));
+    return all.subspan(i * (all.size() / rows), all.size() / rows);
+  }
   std::span<const float> all;
   std::span<const TokenLogit> best;
 };

@@ -13,6 +13,7 @@
 #include "src/base/error.h"
 #include "src/base/hash.h"
 #include "src/pack/pack_file.h"
+#include "src/task/draft.h"
 #include "src/task/prefix_cache.h"
 #include "src/task/sequence.h"
 #include "src/task/weight_copy.h"
@@ -44,7 +45,8 @@ uint64_t available_memory() {
 
 class LmImpl final : public Lm {
  public:
-  LmImpl(const std::string& path, const ModelFiles& model, const LoadOptions& o);
+  // shared: the device of another model, which is evaluated in turn with this one.
+  LmImpl(const std::string& path, const ModelFiles& model, const LoadOptions& o, std::shared_ptr<CpuBackend> shared = nullptr);
   void warm_threads() override { device->start_threads(); }
   std::unique_ptr<Sequence> start(size_t tokens) override;
   const Tokenizer& tokenizer() const override;
@@ -67,13 +69,15 @@ class LmImpl final : public Lm {
   void copy_weights_now() override {
     if (copy_) copy_->finish();
   }
+  size_t max_drafts() const override { return size_t(options.max_drafts); }
+  float draft_cost() const override { return draft_ ? float(draft_->weight_bytes()) / float(weight_bytes()) : 0; }
   PrefixCache* prefix_cache() override { return cache_.get(); }
   Dtype kv_dtype() const override { return kv; }
   std::string_view default_fields() const override { return pack_ ? pack_->defaults() : std::string_view(); }
   const PackFile* packed() const override { return pack_.get(); }
 
   LoadOptions options;
-  std::unique_ptr<CpuBackend> device;
+  std::shared_ptr<CpuBackend> device;
   nn::Decoder decoder;                               // its weights point at `device`: declared after it
   Engine engine;                                     // points at both
   Dtype kv = Dtype::f32;
@@ -82,6 +86,7 @@ class LmImpl final : public Lm {
   void load_tokenizer_gguf(std::shared_ptr<const Gguf> file);
   void load_tokenizer_hf(const HfCheckpoint& hf);
   void adopt(std::shared_ptr<const Tokenizer> t);
+  void load_draft();
 
   std::string architecture_, name_, template_source_, tokenizer_error_;
   std::shared_ptr<const PackFile> pack_;
@@ -91,17 +96,21 @@ class LmImpl final : public Lm {
   std::vector<std::shared_ptr<const Mapping>> files_;
   std::unique_ptr<PrefixCache> cache_;
   std::unique_ptr<WeightCopy> copy_;
+  std::unique_ptr<Lm> draft_;                        // guesses for this one
   int64_t default_context_ = 0;
   enum class Pooling { none, mean, first, last } pooling_ = Pooling::none;
 };
 
-LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptions& o) : options(o), name_(last_part(path)) {
+LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptions& o, std::shared_ptr<CpuBackend> shared)
+    : options(o), device(std::move(shared)), name_(last_part(path)) {
   const char* error = nullptr;
   const kernels::Table* table = kernels::choose(std::getenv("TEALIGHT_ISA"), &error);
   if (!table) fail(Code::usage, error);
   options.batch = std::clamp(options.batch, 1, 1 << 16);
-  device = std::make_unique<CpuBackend>(*table, options.threads > 0 ? options.threads : default_threads(),
-                                        options.activations == LoadOptions::Activations::int8);
+  options.max_drafts = std::clamp(options.max_drafts, 0, int(kMaxDrafts));
+  if (!device)
+    device = std::make_shared<CpuBackend>(*table, options.threads > 0 ? options.threads : default_threads(),
+                                          options.activations == LoadOptions::Activations::int8);
   const auto& [pack, gguf, hf] = model;
   pack_ = pack;
   if (pack_ && !options.defer_checks) pack_->check_tokenizer();
@@ -150,6 +159,22 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
   }
   if (!prefixes().empty() || !options.cache_dir.empty()) cache_ = std::make_unique<PrefixCache>(*this);
   if (!options.cache_dir.empty()) cache_->open(options.cache_dir, options.cache_bytes);
+  if (!options.draft_model.empty() && options.max_drafts > 0) load_draft();
+}
+
+// Guesses are token ids: both models must mean the same by them.
+void LmImpl::load_draft() {
+  constexpr size_t kPieces = 1000;                   // that are compared
+  LoadOptions o = options;
+  o.draft_model.clear(), o.cache_dir.clear();
+  o.ctx = o.max_drafts = 0;
+  o.defer_checks = false;
+  draft_ = std::make_unique<LmImpl>(options.draft_model, open_model(options.draft_model), o, device);
+  const Tokenizer &ours = tokenizer(), &theirs = draft_->tokenizer();
+  const auto refuse = [&](const auto&... why) { fail(Code::usage, options.draft_model, ": cannot guess for ", name_, ", its vocabulary is another one: ", why...); };
+  if (ours.size() != theirs.size()) refuse(theirs.size(), " tokens instead of ", ours.size());
+  for (size_t id = 0, step = ours.size() / kPieces + 1; id < ours.size(); id += step)
+    if (const auto a = ours.piece(TokenId(id)), b = theirs.piece(TokenId(id)); a != b) refuse("token ", id, " is ", quoted(b), " instead of ", quoted(a));
 }
 
 void LmImpl::adopt(std::shared_ptr<const Tokenizer> t) {
@@ -198,7 +223,9 @@ std::unique_ptr<Sequence> LmImpl::start(size_t tokens) {
   const uint64_t need = nn::State::bytes_needed(decoder.state_layers(), kv, int(std::min<int64_t>(capacity, INT32_MAX - 16)));
   if (const uint64_t available = available_memory(); need > available || capacity > INT32_MAX - 16)
     fail(Code::memory, "a cache of ", capacity, " positions needs ", need, " bytes, there are ", available);
-  return std::make_unique<EngineSequence>(engine, int(capacity));
+  auto sequence = std::make_unique<EngineSequence>(engine, int(capacity));
+  if (draft_) sequence->set_draft(draft_->start(std::min(size_t(capacity), draft_->context_length())));
+  return sequence;
 }
 
 const Tokenizer& LmImpl::tokenizer() const {

@@ -1,5 +1,6 @@
 // Sequences of one model, evaluated alone or together.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "src/nn/decoder.h"
@@ -15,13 +16,16 @@ class WeightCopy;
 class EngineSequence final : public Sequence {
  public:
   EngineSequence(Engine& engine, int capacity);
-  std::span<const float> eval(std::span<const TokenId> ids) override { return eval_best(ids, 0).all; }
-  Logits eval_best(std::span<const TokenId> ids, int best) override;
+  std::span<const float> eval(std::span<const TokenId> ids) override { return eval_last(ids, 1, 0).all; }
+  Logits eval_last(std::span<const TokenId> ids, size_t rows, int best) override;
+  size_t batch_room() const override;
   void eval_all(std::span<const TokenId> ids, LogitsSink sink, void* context) override;
   size_t position() const override { return ids_.size(); }
   size_t capacity() const override { return capacity_; }
   std::span<const TokenId> ids() const override { return ids_; }
   void rewind(size_t position) override;
+  Sequence* draft() override { return draft_.get(); }
+  void set_draft(std::unique_ptr<Sequence> draft) { draft_ = std::move(draft); }
   uint64_t snapshot_bytes(size_t n) const override;
   uint64_t tile_bytes() const override { return state_.snapshot_bytes(16); }
   void save(size_t first, size_t n, std::byte* to) const override;
@@ -33,11 +37,13 @@ class EngineSequence final : public Sequence {
   Engine& engine_;
   nn::State state_;
   const size_t capacity_;
+  std::unique_ptr<Sequence> draft_;    // of another model
   std::vector<TokenId> ids_;
   size_t evaluated_ = 0;               // positions of ids_ whose keys and values are in the state
-  int wanted_ = 0;                     // of the logits, the best so many are enough; 0: all
-  Tensor logits_;                      // [1, vocab] or, after eval_all, of the last rows; undefined: best_ says what is wanted
-  std::vector<TokenLogit> best_;
+  size_t wanted_ = 1;                  // rows whose logits are wanted, the last ones
+  int best_wanted_ = 0;                // of each row's logits the best so many are enough; 0: all
+  Tensor logits_;                      // [wanted, vocab] or, after eval_all, of the last rows; undefined: best_ says what is wanted
+  std::vector<TokenLogit> best_;       // [wanted, best_wanted]
   bool long_ = false;                  // the longer form of the rotation holds for all positions
 };
 
@@ -69,7 +75,7 @@ class Engine {
 
  private:
   friend class EngineSequence;
-  void append(EngineSequence& s, std::span<const TokenId> ids) const;
+  void append(EngineSequence& s, std::span<const TokenId> ids, size_t wanted = 1, int best = 0) const;
   // Evaluates what `sequences`, of one form of rotation, have not evaluated yet. Errors: Code::request.
   void run(std::span<EngineSequence*> sequences);
   Tensor pass(std::span<EngineSequence*> sequences);
@@ -87,9 +93,9 @@ class Engine {
   std::vector<AttentionRow> rows_;
   struct Ending {
     EngineSequence* sequence;
-    size_t row;
+    size_t row;                        // the first of those wanted
   };
-  std::vector<Ending> endings_;        // rows that are a sequence's last: their logits are wanted
+  std::vector<Ending> endings_;        // sequences that are complete: the logits of their last rows are wanted
   std::vector<EngineSequence*> group_;
 };
 
