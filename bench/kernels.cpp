@@ -3,7 +3,6 @@
 //   bench_kernels [--json] [--quick] [decode|prefill|attention|row|all] [TYPE]      one set only: TEALIGHT_ISA=WORD; ref only so
 #include "kernels/kernels.h"
 
-#include <cmath>
 #include <vector>
 
 #include "bench/attention.h"
