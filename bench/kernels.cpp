@@ -3,7 +3,6 @@
 //   bench_kernels [--json] [--quick] [decode|prefill|attention|row|all] [TYPE]      one set only: TEALIGHT_ISA=WORD; ref only so
 #include "kernels/kernels.h"
 
-#include <cmath>
 #include <vector>
 
 #include "bench/attention.h"
@@ -46,9 +45,9 @@ void decode(const Table& t, Dtype type, const Memory& memory, const Peaks& peaks
   float *x = aligned<float>(K), *y = aligned<float>(N);
   fill(x, K);
   auto *scratch = aligned<uint8_t>(matmul_scratch_bytes(K, 1)), *act = aligned<uint8_t>(act_bytes(family, 1, K));
-  // call(weights, rows), `row` bytes a row
-  const auto show = [&](const char* layout, size_t row, auto call) {
-    const size_t each = size_t(N) * row, count = kMemory / each;
+  // call(weights, rows), `row` bytes a row, over `bytes` of memory
+  const auto show = [&](const char* layout, size_t row, size_t bytes, auto call) {
+    const size_t each = size_t(N) * row, count = bytes / each;
     for (int p : {0, 1}) {
       const uint8_t* w = memory.pages[p];
       const double s = best([&] {
@@ -60,14 +59,14 @@ void decode(const Table& t, Dtype type, const Memory& memory, const Peaks& peaks
     report.row("decode", t.isa, name(type), std::string(layout) + " cached", double(kNear * row) / near * 1e-9, "GB/s", 0);
   };
   const auto integers = [&](Table::MatmulInt f, size_t row, const char* layout) {
-    if (f) show(layout, row, [&](const uint8_t* w, int rows) { f(w, K, act, 1, y, N, 0, rows, scratch); });
+    if (f) show(layout, row, kMemory, [&](const uint8_t* w, int rows) { f(w, K, act, 1, y, N, 0, rows, scratch); });
   };
   if (t.matmul_int[int(type)]) t.quantize(family, x, K, 1, K, act);
   integers(t.matmul_int[int(type)], row_bytes(type, K), "int");
   integers(t.matmul_x16[int(type)], x16_row_bytes(type, K), "x16");
   if (const auto f = t.matmul_float[int(type)]) {
     const size_t row = row_bytes(type, K);
-    show("float", row, [&](const uint8_t* w, int rows) { f(w, row, K, x, K, 1, y, N, 0, rows, scratch); });
+    show("float", row, kMemory / 4, [&](const uint8_t* w, int rows) { f(w, row, K, x, K, 1, y, N, 0, rows, scratch); });
   }
   std::free(x), std::free(y), std::free(scratch), std::free(act);
 }

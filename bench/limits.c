@@ -1,6 +1,6 @@
 // What this CPU can do at most, to hold figures against: reading memory through 4 KiB and 2 MiB pages, float FMA, int8 products.
-// build: cc -O3 -march=native -pthread limits.c -o limits     (on ARM: -mcpu=native)
-// run:   limits [THREADS] [SECONDS_A_TEST]     prints lines "NAME THREADS VALUE" for 1..THREADS; GB/s or Gop/s
+// build: cc -I. -O3 -march=native -pthread bench/limits.c -o limits     (on ARM: -mcpu=native)
+// run:   limits [THREADS] [SECONDS_A_TEST] [MIB_OF_MEMORY]     prints lines "NAME THREADS VALUE" for 1..THREADS; GB/s or Gop/s
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -10,10 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "peak_loops.h"
+#include "bench/peak_loops.h"
 
 enum { kMostThreads = 64 };
-static const size_t kMemory = (size_t)1 << 30;
 static double seconds_a_test = 0.4;
 static pthread_barrier_t start_line;
 
@@ -84,14 +83,17 @@ int main(int argc, char** argv) {
   int threads = argc > 1 ? atoi(argv[1]) : 1;
   if (threads < 1 || threads > kMostThreads) return fprintf(stderr, "limits: 1 to %d threads\n", kMostThreads), 2;
   if (argc > 2) seconds_a_test = atof(argv[2]);
+  const long mib = argc > 3 ? atol(argv[3]) : 1024;
+  if (mib < 96) return fprintf(stderr, "limits: at least 96 MiB\n"), 2;
+  const size_t memory_bytes = (size_t)mib << 20;
   for (int huge = 0; huge < 2; huge++) {
-    char* memory = mmap(0, kMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char* memory = mmap(0, memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return perror("limits: memory"), 1;
-    madvise(memory, kMemory, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-    memset(memory, 1, kMemory);
-    show_reading(huge ? "read_2m" : "read_4k", memory, kMemory, threads);
+    madvise(memory, memory_bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    memset(memory, 1, memory_bytes);
+    show_reading(huge ? "read_2m" : "read_4k", memory, memory_bytes, threads);
     show_reading(huge ? "read_2m_96mib" : "read_4k_96mib", memory, (size_t)96 << 20, threads);  // as large as a small model: the L3 helps
-    munmap(memory, kMemory);
+    munmap(memory, memory_bytes);
   }
   show_computing("fma_f32", peak_fma, threads);
   show_computing("int8", peak_int8, threads);

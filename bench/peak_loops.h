@@ -115,7 +115,7 @@ static double peak_tiles(void) {
 
 // Reads n bytes (a multiple of 512) from p, 64-byte aligned, asking for what lies `ahead` bytes further on; 0: not asking.
 static void peak_read(const char* p, size_t n, size_t ahead) {
-  typedef uint64_t Words __attribute__((vector_size(32)));
+  typedef uint64_t Words __attribute__((vector_size(32), may_alias));
   Words a = {0}, b = a, c = a, d = a;
   for (size_t i = 0; i < n; i += 128) {
     if (ahead) __builtin_prefetch(p + i + ahead), __builtin_prefetch(p + i + ahead + 64);

@@ -5,6 +5,7 @@
 
 namespace tealight::bench {
 
-extern constinit const PeakLoops PEAKS = {PEAKS_ISA, peak_fma, peak_int8, peak_tiles, peak_read};
+extern const PeakLoops PEAKS;
+constinit const PeakLoops PEAKS = {PEAKS_ISA, peak_fma, peak_int8, peak_tiles, peak_read};
 
 }  // namespace tealight::bench

@@ -96,6 +96,8 @@ class Packed(Tealight):
         if model not in self.packed:
             out = os.path.join(self.folder, f"{len(self.packed)}-{Path(model).stem}.packed")
             call([self.binary, "pack", model, "-o", out])
+            with open(out, "rb") as f:
+                os.fsync(f.fileno())           # pages that wait to be written would count as dirty memory of who maps them
             self.packed[model] = out
         return self.packed[model]
 

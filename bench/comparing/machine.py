@@ -24,7 +24,7 @@ class Tools:
         if name not in self.built:
             out = os.path.join(self.folder, name)
             native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"
-            flags = ["-O3", native, "-pthread"] if name == "limits" else ["-O2"]
+            flags = ["-O3", native, "-pthread", f"-I{HERE.parent}"] if name == "limits" else ["-O2"]
             try:
                 subprocess.run([*self.cc, *flags, str(HERE / f"{name}.c"), "-o", out], check=True, capture_output=True, text=True)
             except FileNotFoundError as e:
@@ -35,9 +35,9 @@ class Tools:
         return self.built[name]
 
 
-def measure_limits(tools: Tools, threads: int, seconds: float) -> dict[str, dict[str, float]]:
+def measure_limits(tools: Tools, threads: int, seconds: float, mib: int) -> dict[str, dict[str, float]]:
     """{name: {threads: value}}; names are those that limits.c prints; GB/s and Gop/s."""
-    out = subprocess.run([tools.path("limits"), str(threads), str(seconds)], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run([tools.path("limits"), str(threads), str(seconds), str(mib)], capture_output=True, text=True, check=True).stdout
     limits: dict[str, dict[str, float]] = {}
     for line in out.splitlines():
         name, t, value = line.split()

@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
         before = machine.look_before(0.3 if a.quick else 2)
         watch = machine.Watch()
         tools = machine.Tools(folder)
-        limits = machine.measure_limits(tools, max(a.threads), 0.02 if a.quick else 0.3)
+        limits = machine.measure_limits(tools, max(a.threads), *((0.02, 128) if a.quick else (0.3, 1024)))
         bench = figures.Bench(plan, contenders, models, tools, figures.Samples(), tealight)
         for model in models:
             for threads in a.threads:
