@@ -87,10 +87,6 @@ class FakeSequence : public Sequence {
     if (m_.on_step) m_.on_step();
     return logits_;
   }
-  std::span<const float> eval_last(std::span<const TokenId> ids, size_t rows) override {
-    TEALIGHT_CHECK(rows == 1);
-    return eval(ids);
-  }
   void eval_all(std::span<const TokenId>, LogitsSink, void*) override {}
   size_t position() const override { return ids_.size(); }
   std::span<const TokenId> ids() const override { return ids_; }

@@ -146,9 +146,9 @@ TEST_CASE("drafts: rows that are evaluated together have the bits of one at a ti
       const size_t vocab = lm->vocab();
       for (size_t at = 0, step = 0; at < ids.size(); step++) {
         const std::vector<TokenId> wrong(std::min<size_t>(many->batch_room(), 4), 9);
-        if (step % 2) many->eval_last(wrong, wrong.size()), many->rewind(at);
+        if (step % 2) many->eval_best(wrong, 0, wrong.size()), many->rewind(at);
         const size_t n = std::min({ids.size() - at, 1 + step % 6, many->batch_room()}), rows = std::max<size_t>(1, n - step % 2);
-        const std::span<const float> l = many->eval_last(std::span(ids).subspan(at, n), rows);
+        const std::span<const float> l = many->eval_best(std::span(ids).subspan(at, n), 0, rows).all;
         REQUIRE(l.size() == rows * vocab);
         for (size_t i = 0; i < n; i++) {
           const std::span<const float> want = one->eval(std::span(ids).subspan(at + i, 1));
@@ -173,9 +173,9 @@ TEST_CASE("drafts: several sequences with different numbers of wanted rows in on
   for (size_t i = 0; i < ids.size(); i++) {
     CHECK(!work[i].error);
     auto alone = lm->start();
-    const std::span<const float> want = alone->eval_last(ids[i], rows[i]);
-    REQUIRE(work[i].logits.size() == want.size());
-    CHECK(std::memcmp(work[i].logits.data(), want.data(), want.size_bytes()) == 0);
+    const std::span<const float> want = alone->eval_best(ids[i], 0, rows[i]).all;
+    REQUIRE(work[i].logits.all.size() == want.size());
+    CHECK(std::memcmp(work[i].logits.all.data(), want.data(), want.size_bytes()) == 0);
   }
 }
 

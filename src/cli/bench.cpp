@@ -21,6 +21,7 @@ constexpr Option kOwnOptions[] = {
     {"gen-tokens", "-n", "N", "tokens generated one by one (default 128; 0: not measured)"},
     {"depth", "-d", "N", "tokens already in the context (default 0)"},
     {"repetitions", "-r", "N", "measurements of each kind; their median is given (default 5)"},
+    {"logits", "", "best|all", "what each generated token asks for: the most likely token, as greedy answers do, or all logits (default best)"},
     {"json", "", "", "print one JSON object"},
 };
 constexpr auto kOptions = join(kOwnOptions, kModelOptions);
@@ -77,6 +78,7 @@ double read_bandwidth(int threads) {
 
 struct Figures {
   int64_t prompt_tokens, gen_tokens, depth, repetitions;
+  int best = 1;                        // logits wanted of a generated token; 0: all
   double load_seconds = 0, first_token_seconds = 0;
   std::vector<double> prompt_tps, gen_tps;
   double peak_rss_bytes = 0, read_bytes_per_second = 0;
@@ -109,7 +111,11 @@ void measure(Lm& lm, Figures& f) {
   }
   for (int64_t r = 0; n_gen && r < f.repetitions; r++) {
     const double start = seconds();
-    for (size_t i = 0; i < n_gen; i++) sequence->eval({&ids[i], 1});
+    TokenId id = ids[0];
+    for (size_t i = 0; i < n_gen; i++) {
+      const Logits l = sequence->eval_best({&id, 1}, f.best);
+      id = l.all.empty() ? l.best[0].id : ids[(i + 1) % ids.size()];
+    }
     f.gen_tps.push_back(double(n_gen) / (seconds() - start));
     sequence->rewind(depth);
   }
@@ -165,6 +171,8 @@ int run(const Args& args) {
   constexpr int64_t kMost = 1 << 24;
   Figures f{args.integer("prompt-tokens", 0, kMost).value_or(512), args.integer("gen-tokens", 0, kMost).value_or(128),
             args.integer("depth", 0, kMost).value_or(0), args.integer("repetitions", 1, 1000).value_or(5)};
+  static constexpr std::string_view logits_words[] = {"best", "all"};
+  if (auto w = args.word("logits", logits_words); w && *w == "all") f.best = 0;
   size_t next = 0;
   const std::string path = model_path(args, kInfo, next);
   if (next < args.positional().size()) fail(Code::usage, "bench: unexpected argument ", quoted(args.positional()[next]));

@@ -16,6 +16,7 @@ inline constexpr Option kModelOptions[] = {
     {"ctx", "-c", "N", "context in tokens (default: the model's, within the memory there is)"},
     {"kv", "", "f16|f32", "type of the cache (default: f16 for quantized models, else f32)"},
     {"activations", "", "int8|f32", "what quantized weights multiply (default int8)"},
+    {"copy-weights", "", "on|off", "after some tokens, copy the weights into large pages, in the fastest layout (default on, with memory to spare)"},
     {"cache", "", "DIR", "keep the states of prompts there, for prompts that begin alike (default: $TEALIGHT_CACHE)"},
     {"cache-size", "", "MIB", "most that they may take (default 1024)"},
 };

@@ -189,16 +189,16 @@ bool Generation::out_of_time(size_t tokens) {
   return double(monotonic_us()) + us_per_token_ * double(tokens) + pause_us > double(control_.deadline_us);
 }
 
-void Generation::take(std::span<const float> logits) {
+void Generation::take(const Logits& logits) {
   const int64_t now = monotonic_us();
   us_per_token_ = double(now - asked_us_) / double(asked_);
   if (given_ < prompt_.size()) return;
   if (!answer_us_) answer_us_ = now;
   else if (drafter_ && alone_) drafter_->timed(drafts_, float(now - asked_us_));
-  const size_t before = sequence_.position() - 1 - drafts_, vocab = lm_.vocab();
+  const size_t before = sequence_.position() - rows();
   result_.drafted_tokens += drafts_;
   for (size_t i = 0;; i++) {
-    choose(logits.subspan(i * vocab, vocab));
+    choose(logits.row(i, rows()));
     const bool right = !done_ && i < drafts_ && step_[1 + i] == step_[0];
     if (right && control_.cancelled && control_.cancelled()) finish(Finish::cancelled);
     if (!right || done_) {
@@ -210,7 +210,7 @@ void Generation::take(std::span<const float> logits) {
 }
 
 // The next token, into step_[0].
-void Generation::choose(std::span<const float> logits) {
+void Generation::choose(const Logits& logits) {
   const Tokenizer& tokenizer = lm_.tokenizer();
   const bool may_end = result_.completion_tokens >= size_t(request_.min_tokens);
   const TokenId id = step_[0] = sampler_.sample(logits, may_end ? std::span<const TokenId>() : tokenizer.end_tokens);
@@ -269,9 +269,9 @@ GenerateResult Generator::generate(const GenerateRequest& request, std::span<con
     while (!g.done()) {
       const std::span<const TokenId> ids = g.next();
       if (ids.empty()) break;
-      std::span<const float> logits;
+      Logits logits;
       try {
-        logits = sequence().eval_last(ids, g.rows());
+        logits = sequence().eval_best(ids, g.wanted(), g.rows());
       } catch (const Error&) {
         if (!g.drop_drafts()) throw;
         continue;

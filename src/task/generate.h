@@ -64,7 +64,7 @@ std::vector<TokenId> encode_request(Lm& lm, const GenerateRequest& request);
 
 // One answer under way. Whoever drives it evaluates what it asks for, alone or together with others:
 //   while (!g.done())
-//     if (const auto ids = g.next(); !ids.empty()) g.take(sequence.eval_last(ids, g.rows()));
+//     if (const auto ids = g.next(); !ids.empty()) g.take(sequence.eval_best(ids, g.wanted(), g.rows()));
 class Generation {
  public:
   // Leaves in the sequence what it has in common with the prompt, or restores a stored prefix that is longer. `request` and the
@@ -78,9 +78,10 @@ class Generation {
   // Empty: the generation ended instead (cancelled, or out of time). sharing: sequences that are evaluated together; 0: no guesses.
   std::span<const TokenId> next(size_t most = SIZE_MAX, size_t sharing = 1);
   size_t rows() const { return 1 + drafts_; }                // whose logits take() needs
-  // The logits [rows, vocab] after the last of these tokens: chooses tokens, hands out text, and takes back from the sequence what was
+  int wanted() const { return sampler_.wanted(); }           // of the logits of a row, the best so many are enough; 0: all
+  // The logits after the last `rows` of these tokens: chooses tokens, hands out text, and takes back from the sequence what was
   // guessed wrong. Errors: Code::request when nothing can be chosen.
-  void take(std::span<const float> logits);
+  void take(const Logits& logits);
   // After an evaluation that failed: true if there were guesses, which may have been the reason. next() goes on without any.
   bool drop_drafts();
   void cancel() { finish(Finish::cancelled); }
@@ -89,7 +90,7 @@ class Generation {
 
  private:
   size_t propose(size_t most, size_t sharing);
-  void choose(std::span<const float> logits);
+  void choose(const Logits& logits);
   void finish(Finish f);
   void emit(std::string_view text);
   bool out_of_time(size_t tokens);

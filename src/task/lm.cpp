@@ -16,6 +16,7 @@
 #include "src/task/draft.h"
 #include "src/task/prefix_cache.h"
 #include "src/task/sequence.h"
+#include "src/task/weight_copy.h"
 
 namespace tealight {
 namespace {
@@ -59,6 +60,7 @@ class LmImpl final : public Lm {
   uint64_t state_fingerprint() const override;
   std::span<const std::shared_ptr<const Mapping>> files() const override { return files_; }
   std::vector<float> embed(std::span<const TokenId> ids) override;
+  std::vector<std::byte> head_search() override;
   std::optional<uint64_t> weights_hash() const override { return pack_ ? std::optional(pack_->weights_hash()) : std::nullopt; }
   std::span<const StateSnapshot> prefixes() const override { return prefixes_; }
   void finish_checks() override {
@@ -66,6 +68,9 @@ class LmImpl final : public Lm {
   }
   size_t max_drafts() const override { return size_t(options.max_drafts); }
   float draft_cost() const override { return draft_ ? float(draft_->weight_bytes()) / float(weight_bytes()) : 0; }
+  void copy_weights_now() override {
+    if (copy_) copy_->finish();
+  }
   PrefixCache* prefix_cache() override { return cache_.get(); }
   Dtype kv_dtype() const override { return kv; }
   std::string_view default_fields() const override { return pack_ ? pack_->defaults() : std::string_view(); }
@@ -91,6 +96,7 @@ class LmImpl final : public Lm {
   std::vector<std::shared_ptr<const Mapping>> files_;
   std::unique_ptr<PrefixCache> cache_;
   std::unique_ptr<Lm> draft_;                        // guesses for this one
+  std::unique_ptr<WeightCopy> copy_;
   int64_t default_context_ = 0;
   enum class Pooling { none, mean, first, last } pooling_ = Pooling::none;
 };
@@ -140,6 +146,11 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
   if (need > available)
     fail(Code::memory, path, ": needs ", need, " bytes of memory (weights ", weights, ", cache of ", asked, " positions ", need - weights,
          "), there are ", available);
+  if (pack_ && !pack_->search().empty()) engine.search = std::make_unique<RowSearch>(*device, decoder.head.w, pack_->search(), pack_->file());
+  if (options.copy_weights) {
+    copy_ = std::make_unique<WeightCopy>(engine, decoder, (available - need) / 4);
+    engine.copy = copy_.get();
+  }
   default_context_ = options.ctx > 0 ? options.ctx : decoder.context;
   if (options.ctx <= 0) {
     const uint64_t per_token = nn::State::bytes_needed(layers, kv, 16) / 16;
@@ -261,6 +272,32 @@ std::vector<float> LmImpl::embed(std::span<const TokenId> ids) {
   std::vector<float> out;
   for (double v : sum) out.push_back(float(squares > 0 ? v / std::sqrt(squares) : 0));
   return out;
+}
+
+std::vector<std::byte> LmImpl::head_search() {
+  if (!decoder.searchable()) return {};
+  // What usually comes: prose, a question, code, data, and other languages.
+  constexpr std::string_view kText =
+      "The lighthouse keeper counted the steps each morning and wrote the number in a small green book, as if it might change. "
+      "Question: What is the boiling point of water? Answer: 100 degrees Celsius.\ndef first(items):\n    return items[0] if items else None\n"
+      "{\"name\": \"Ada\", \"age\": 36, \"tags\": [\"math\", \"code\"]}\nLa capitale de la France est Paris. Der Zug kommt um acht Uhr an.";
+  std::vector<TokenId> ids;
+  if (tokenizer_) {
+    const TextPart part{kText, false};
+    ids = encode_prompt(*tokenizer_, {&part, 1});
+  }
+  for (size_t i = 0; ids.size() < 64; i++) ids.push_back(TokenId(i * 7919 % vocab()));
+  ids.resize(std::min<size_t>(ids.size(), size_t(default_context_)));
+  EngineSequence sequence(engine, int(ids.size()));
+  std::vector<double> energy(size_t(decoder.head.w.dim(1)));
+  engine.each_hidden(sequence, ids, [&](size_t, std::span<const float> row) {
+    for (size_t k = 0; k < row.size(); k++) energy[k] += double(row[k]) * double(row[k]);
+  });
+  const size_t bytes = size_t(RowSearch::bytes_for(decoder.head.w));
+  const Tensor made = Tensor::zeros(*device, {int64_t(bytes)}, Dtype::u8);
+  RowSearch::Maker maker(*device, decoder.head.w, energy, made.data<std::byte>());
+  while (maker.step(1024)) {}
+  return {made.data<std::byte>(), made.data<std::byte>() + bytes};
 }
 
 }  // namespace

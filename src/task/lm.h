@@ -10,6 +10,7 @@
 #include "kernels/types.h"
 #include "src/base/error.h"
 #include "src/base/mapping.h"
+#include "src/nn/sampler.h"
 #include "src/text/chat_template.h"
 #include "src/text/tokenizer.h"
 
@@ -27,6 +28,9 @@ struct LoadOptions {
   uint64_t cache_bytes = uint64_t(1) << 30;
   int max_drafts = 8;               // most tokens that are guessed and checked at a time (draft.h); 0: none
   std::string draft_model;          // a smaller model with the same vocabulary that guesses them; empty: text that repeats is guessed
+  // A process that lives copies its weights, in the layout that is fastest, into memory of large pages, step by step after its first
+  // tokens; where there is memory enough.
+  bool copy_weights = true;
   bool defer_checks = false;        // a packed file's tokenizer is not checked before Lm::finish_checks()
 };
 
@@ -50,8 +54,12 @@ class Sequence {
   // Errors: Code::request when the context is full, an id is out of range, or a value becomes NaN or infinite; the sequence is as
   // it was before then.
   virtual std::span<const float> eval(std::span<const TokenId> ids) = 0;
-  // Like eval, but returns the logits [rows, vocab] after each of the last `rows` tokens: at least 1, at most ids.size().
-  virtual std::span<const float> eval_last(std::span<const TokenId> ids, size_t rows) = 0;
+  // Like eval for one that needs the `best` largest logits only (0: all): finds them without the others where that is quicker. Of each of
+  // the last `rows` tokens, at least 1, at most ids.size(): see Logits::row.
+  virtual Logits eval_best(std::span<const TokenId> ids, int /*best*/, size_t rows = 1) {
+    TEALIGHT_CHECK(rows == 1);
+    return eval(ids);
+  }
   // Tokens that may be appended at once and still get the bits that they would get one by one.
   virtual size_t batch_room() const { return capacity() - position(); }
   // Like eval, but hands out every position's logits in order: sink(context, position, logits [vocab]).
@@ -75,9 +83,10 @@ class Sequence {
 struct SequenceWork {
   Sequence* sequence = nullptr;
   std::span<const TokenId> ids;        // to append
-  std::span<const float> logits;       // result: after the last of them (`rows`), valid until the sequence's next evaluation
+  Logits logits;                       // result: after the last of them (`rows`), valid until the sequence's next evaluation
   std::optional<Error> error;          // or what went wrong; the sequence is as it was before
-  size_t rows = 1;                     // whose logits are wanted, the last ones: see Sequence::eval_last
+  int best = 0;                        // how many of the largest logits are enough; 0: all are needed
+  size_t rows = 1;                     // whose logits are wanted, the last ones: see Sequence::eval_best
 };
 
 class PrefixCache;
@@ -116,6 +125,11 @@ class Lm {
   // The embedding of a text, of length one, as the file says that its states are pooled. Errors: Code::unsupported where it does not.
   virtual std::vector<float> embed(std::span<const TokenId> ids) = 0;
 
+  // A coarse copy of the head as RowSearch wants it, for a packed file; nothing where it would serve no purpose. Evaluates a text, so
+  // that it is made for what usually comes.
+  virtual std::vector<std::byte> head_search() { return {}; }
+  // Does what LoadOptions::copy_weights does step by step at once, for measuring and tests.
+  virtual void copy_weights_now() {}
   // The checks that LoadOptions::defer_checks put off. Text may be encoded and decoded before, but its tokens would be wrong in an
   // altered file. Errors: Code::format.
   virtual void finish_checks() {}

@@ -217,7 +217,7 @@ void Scheduler::Impl::step() {
       continue;
     }
     room -= std::min(room, ids.size());
-    work.push_back({.sequence = s.sequence.get(), .ids = ids, .rows = s.generation->rows()});
+    work.push_back({s.sequence.get(), ids, {}, {}, s.generation->wanted(), s.generation->rows()});
     workers.push_back(&s);
   }
   if (work.empty()) return;
