@@ -10,7 +10,7 @@ namespace tealight {
 namespace {
 
 // What is believed before anything is known. Copies by how many tokens before them agree: 2, 3, 4 to 5, 6 to 7, more.
-constexpr std::array<float, DraftPace::kKinds> kCopyChances = {0.2f, 0.35f, 0.5f, 0.65f, 0.8f};
+constexpr std::array<float, DraftPace::kKinds> kCopyChances = {0.2f, 0.3f, 0.4f, 0.55f, 0.75f};
 uint8_t copy_kind(size_t matching) { return uint8_t(std::min<size_t>(matching < 4 ? matching - 2 : matching / 2, DraftPace::kKinds - 1)); }
 
 // Guesses of a model by its probability for them: below 0.3, 0.5, 0.7, 0.9, and above.
@@ -95,7 +95,7 @@ float DraftPace::cost(size_t sharing) const {
 
 size_t DraftPace::worth(std::span<const uint8_t> kinds, size_t sharing) const {
   const float row = cost(sharing);
-  float all_right = 1, tokens = 1, time = 1, best_gain = 1.03f;
+  float all_right = 1, tokens = 1, time = 1, best_gain = 1.06f;   // less would not be noticed, and estimates err
   size_t best = 0;
   for (size_t i = 0; i < kinds.size(); i++) {
     tokens += all_right *= chances_[kinds[i]];

@@ -4,6 +4,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/error.h"
+#include "src/task/draft.h"
 #include "src/task/weight_copy.h"
 
 namespace tealight {
@@ -18,7 +19,7 @@ constexpr int kMostFailures = 6;       // in a row; after n of them, 2^n steps g
 EngineSequence::EngineSequence(Engine& engine, int capacity)
     : engine_(engine), state_(*engine.device, engine.decoder->state_layers(), engine.kv, capacity), capacity_(size_t(capacity)) {
   ids_.reserve(capacity_);
-  best_.reserve(RowSearch::kMaxBest);
+  best_.reserve(RowSearch::kMaxBest * (1 + kMaxDrafts));
 }
 
 Logits EngineSequence::eval_last(std::span<const TokenId> ids, size_t rows, int best) {
@@ -94,12 +95,12 @@ void Engine::reserve(int batch) {
   positions_.reserve(batch_);
   states_.reserve(batch_);
   rows_.reserve(batch_);
-  found_.reserve(RowSearch::kMaxBest);
+  found_.reserve(RowSearch::kMaxBest * RowSearch::kMaxVectors);
 }
 
 void Engine::append(EngineSequence& s, std::span<const TokenId> ids, size_t wanted, int best) const {
   if (ids.empty()) fail(Code::request, "nothing to evaluate: no tokens");
-  TEALIGHT_CHECK(wanted >= 1 && wanted <= ids.size());
+  TEALIGHT_CHECK(rows >= 1 && rows <= ids.size());
   if (ids.size() > s.capacity_ - s.ids_.size())
     fail(Code::request, "the sequence would have ", s.ids_.size() + ids.size(), " tokens, its context holds ", s.capacity_);
   for (TokenId id : ids)
@@ -161,14 +162,14 @@ Tensor Engine::pass(std::span<EngineSequence*> sequences) {
     const size_t from = s->evaluated_, left = s->ids_.size() - from, room = batch_ - std::min(batch_, ids_.size());
     size_t n = std::min(left, room);
     // Rows whose logits are wanted stay together, in a larger pass if need be.
-    if (n < left && left - n < s->wanted_) n = left > s->wanted_ ? left - s->wanted_ : ids_.empty() ? left : 0;
+    if (n < left && left - n < s->n_rows_) n = left > s->n_rows_ ? left - s->n_rows_ : ids_.empty() ? left : 0;
     if (n == 0) continue;
     ids_.insert(ids_.end(), s->ids_.begin() + long(from), s->ids_.begin() + long(from + n));
     for (size_t i = 0; i < n; i++) positions_.push_back(int32_t(from + i));
     states_.insert(states_.end(), n, &s->state_);
     s->evaluated_ = from + n;
     s->state_.length = int(s->evaluated_);
-    if (s->evaluated_ == s->ids_.size()) endings_.push_back({s, ids_.size() - s->wanted_});
+    if (s->evaluated_ == s->ids_.size()) endings_.push_back({s, ids_.size() - s->n_rows_});
   }
   return decoder->hidden({ids_, positions_, states_, rows_}, sequences.front()->long_);
 }
@@ -203,7 +204,7 @@ void Engine::keep_logits(const Tensor& hidden) {
   check_finite(logits);
   int64_t from = 0;
   for (const Ending& e : endings_) {
-    const int64_t to = from + int64_t(e.sequence->wanted_);
+    const int64_t to = from + int64_t(e.sequence->n_rows_);
     e.sequence->logits_ = logits.slice(0, from, to);
     from = to;
   }
