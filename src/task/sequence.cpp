@@ -100,7 +100,7 @@ void Engine::reserve(int batch) {
 
 void Engine::append(EngineSequence& s, std::span<const TokenId> ids, size_t wanted, int best) const {
   if (ids.empty()) fail(Code::request, "nothing to evaluate: no tokens");
-  TEALIGHT_CHECK(rows >= 1 && rows <= ids.size());
+  TEALIGHT_CHECK(wanted >= 1 && wanted <= ids.size());
   if (ids.size() > s.capacity_ - s.ids_.size())
     fail(Code::request, "the sequence would have ", s.ids_.size() + ids.size(), " tokens, its context holds ", s.capacity_);
   for (TokenId id : ids)
@@ -162,14 +162,14 @@ Tensor Engine::pass(std::span<EngineSequence*> sequences) {
     const size_t from = s->evaluated_, left = s->ids_.size() - from, room = batch_ - std::min(batch_, ids_.size());
     size_t n = std::min(left, room);
     // Rows whose logits are wanted stay together, in a larger pass if need be.
-    if (n < left && left - n < s->n_rows_) n = left > s->n_rows_ ? left - s->n_rows_ : ids_.empty() ? left : 0;
+    if (n < left && left - n < s->wanted_) n = left > s->wanted_ ? left - s->wanted_ : ids_.empty() ? left : 0;
     if (n == 0) continue;
     ids_.insert(ids_.end(), s->ids_.begin() + long(from), s->ids_.begin() + long(from + n));
     for (size_t i = 0; i < n; i++) positions_.push_back(int32_t(from + i));
     states_.insert(states_.end(), n, &s->state_);
     s->evaluated_ = from + n;
     s->state_.length = int(s->evaluated_);
-    if (s->evaluated_ == s->ids_.size()) endings_.push_back({s, ids_.size() - s->n_rows_});
+    if (s->evaluated_ == s->ids_.size()) endings_.push_back({s, ids_.size() - s->wanted_});
   }
   return decoder->hidden({ids_, positions_, states_, rows_}, sequences.front()->long_);
 }
@@ -204,7 +204,7 @@ void Engine::keep_logits(const Tensor& hidden) {
   check_finite(logits);
   int64_t from = 0;
   for (const Ending& e : endings_) {
-    const int64_t to = from + int64_t(e.sequence->n_rows_);
+    const int64_t to = from + int64_t(e.sequence->wanted_);
     e.sequence->logits_ = logits.slice(0, from, to);
     from = to;
   }
