@@ -104,7 +104,7 @@ TEST_CASE("drafts: text that repeats is found, the longest copy counts, of equal
 }
 
 TEST_CASE("drafts: as many as their chances are worth") {
-  DraftPace pace({0.1f, 0.4f, 0.6f, 0.8f, 0.97f});
+  DraftPace pace({0.1f, 0.5f, 0.6f, 0.8f, 0.97f});
   const std::vector<uint8_t> low(8, 0), high(8, 4);
   CHECK(pace.worth(low, 1) == 0);
   CHECK(pace.worth(high, 1) == 8);
