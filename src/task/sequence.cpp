@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/base/read_ahead.h"
 
 namespace tealight {
 
@@ -142,7 +143,15 @@ Tensor Engine::pass(std::span<EngineSequence*> sequences) {
     s->state_.length = int(s->evaluated_);
     if (s->evaluated_ == s->ids_.size()) endings_.push_back({s, ids_.size() - 1});
   }
+  if (read_ahead && !read_ahead->done()) read_embeddings();
   return decoder->hidden({ids_, positions_, states_, rows_}, sequences.front()->long_);
+}
+
+// The embedding is the last that is read, if at all: the rows of a pass are wanted together, not one after the other.
+void Engine::read_embeddings() const {
+  const Tensor& e = decoder->embedding;
+  const size_t row = e.bytes() / size_t(e.dim(0));
+  for (TokenId id : ids_) read_ahead->first({e.data<std::byte>() + size_t(id) * row, row});
 }
 
 void Engine::run(std::span<EngineSequence*> sequences) {

@@ -9,6 +9,7 @@
 namespace tealight {
 
 class Engine;
+class ReadAhead;
 
 class EngineSequence final : public Sequence {
  public:
@@ -41,6 +42,7 @@ class Engine {
   CpuBackend* device = nullptr;
   const nn::Decoder* decoder = nullptr;
   Dtype kv = Dtype::f32;
+  ReadAhead* read_ahead = nullptr;     // of the weights, where they are being read
 
   void reserve(int batch);             // rows of a pass
   // Appends and evaluates the tokens of each sequence, together. What goes wrong with one is its own error.
@@ -67,6 +69,7 @@ class Engine {
   void run_all(EngineSequence& s, size_t wanted_from, LogitsSink sink, void* context);
   void check_finite(const Tensor& logits);
   void keep_logits(const Tensor& hidden);
+  void read_embeddings() const;
 
   size_t batch_ = 0;
   std::vector<TokenId> ids_;           // the rows of the pass
