@@ -4,6 +4,7 @@
 HELLO is a hello world of the same compiler and flags. EMULATOR, a static one, runs the binaries of another architecture: then
 nothing is said of start-up and system calls."""
 import os
+import resource
 import shutil
 import struct
 import subprocess
@@ -118,8 +119,56 @@ def check_mapped(binary: str, _: str) -> str:
     return f"{got} bytes read, {len(calls)} system calls"
 
 
+# From exec to the first token and the end, one thread: page faults and system calls up to the first write. A model's own pages come
+# at least 16 at a time.
+TINY_FAULTS, TINY_CALLS = 400, 110
+REAL_FAULTS, REAL_CALLS = 1600, 140
+PRIVATE_BYTES = 20 << 20          # beside the K/V cache
+
+
+def first_token(binary: str, model: Path, limit_data: int) -> resource.struct_rusage:
+    """Faults and times of a run that ends with its first token, with room for so many bytes of private memory."""
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_data, limit_data))
+    args = [binary, "run", str(model), "The capital of France is", "-n", "1", "-c", "64", "--temp", "0", "-t", "1"]
+    p = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=limit)
+    said = p.stdout.read() if p.stdout else b""
+    error = p.stderr.read() if p.stderr else b""
+    _, status, usage = os.wait4(p.pid, 0)
+    p.returncode = os.waitstatus_to_exitcode(status)
+    assert p.returncode == 0 and said, f"{model.name} within {limit_data >> 20} MiB of private memory: exit {p.returncode}, {error.decode()}"
+    return usage
+
+
+def start_budget(binary: str, model: Path, kv_bytes: int, max_faults: int, max_calls: int) -> str:
+    if EMULATOR:
+        raise Skip("emulated")
+    first_token(binary, model, 1 << 30)         # now its pages are in memory
+    usage = first_token(binary, model, PRIVATE_BYTES + kv_bytes)
+    assert usage.ru_minflt <= max_faults, f"{model.name}: {usage.ru_minflt} page faults, more than {max_faults}"
+    calls = traced(binary, "run", str(model), "The capital of France is", "-n", "1", "-c", "64", "--temp", "0", "-t", "1")
+    n = next(i for i, c in enumerate(calls) if c.startswith("write(1,"))
+    assert n <= max_calls, f"{model.name}: {n} system calls before the first token, more than {max_calls}"
+    return f"{model.name}: {usage.ru_minflt} faults, {n} system calls"
+
+
+def check_start_budget(binary: str, _: str) -> str:
+    """The first token of a tiny model costs a bounded number of page faults and system calls, and little private memory."""
+    return start_budget(binary, TINY, 1 << 20, TINY_FAULTS, TINY_CALLS)
+
+
+def check_start_budget_real(binary: str, _: str) -> str:
+    """The same of the models in $TEALIGHT_MODELS."""
+    models = sorted(Path(os.environ.get("TEALIGHT_MODELS", "/nowhere")).glob("*.gguf"))
+    if not models:
+        raise Skip("no models in $TEALIGHT_MODELS")
+    kv = 64 * 128 * 1024                        # at most 128 KiB a position
+    return "; ".join(start_budget(binary, m, kv, REAL_FAULTS + m.stat().st_size // 65536, REAL_CALLS) for m in models)
+
+
 def main() -> int:
-    checks = [check_static, check_size, check_startup, check_empty_root, check_steady_calls, check_mapped]
+    checks = [check_static, check_size, check_startup, check_empty_root, check_steady_calls, check_mapped, check_start_budget,
+              check_start_budget_real]
     print(f"1..{len(checks)}")
     failed = False
     for n, check in enumerate(checks, 1):

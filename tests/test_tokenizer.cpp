@@ -1,10 +1,13 @@
 // Tokenizers against what the reference libraries gave (tests/data/tokenizers) and real vocabularies where they are at hand.
 #include <doctest/doctest.h>
 
+#include <climits>
+
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/mapping.h"
 #include "src/io/gguf.h"
+#include "src/text/pipeline.h"
 #include "src/text/tokenizer.h"
 #include "tests/fixtures.h"
 
@@ -125,6 +128,80 @@ TEST_CASE("SentencePiece files: the texts of the sentencepiece library, special 
       if (decoded.find("\u2047") == decoded.npos) CHECK(t->decode(ids_of(v["ids"]), false) == decoded);   // the library's sign for unknown
     }
   }
+}
+
+namespace {
+
+// Every text must become the same ids whether it is looked up in the whole index or in one of what occurs in it.
+void check_short_texts(const Tokenizer& t, std::span<const std::string> texts) {
+  auto& short_texts = dynamic_cast<const PipelineTokenizer&>(t).vocab->short_texts;
+  for (const std::string& text : texts) {
+    CAPTURE(text);
+    short_texts = 0;
+    const std::vector<TokenId> whole = t.encode(text, {true, true});
+    short_texts = INT_MAX;
+    const std::vector<TokenId> own = t.encode(text, {true, true});
+    CHECK(shown(own) == shown(whole));
+  }
+  short_texts = 0;
+}
+
+std::vector<std::string> many_texts(std::span<const std::string> some) {
+  std::vector<std::string> texts(some.begin(), some.end());
+  texts.insert(texts.end(), {"", "a", " ", "The capital of France is the city of", "<unk><s></s><|endoftext|>x<|im_start|>user\nhi<|im_end|>", "\xf0\x9f\x98\x80\xc3\xa9 \xff\xfe",
+                             std::string(1000, 'a'), std::string(1024, ' '), std::string(2000, 'b')});
+  std::string mixed;
+  for (const std::string& s : some) {          // and pieces of all lengths of all texts joined
+    mixed += s;
+    if (mixed.size() > 900) {
+      texts.push_back(mixed);
+      mixed.clear();
+    }
+  }
+  return texts;
+}
+
+}  // namespace
+
+TEST_CASE("short texts: the same ids without an index of the whole vocabulary") {
+  for (const char* name : kFolders) {
+    CAPTURE(std::string(name));
+    const std::string folder = fixture(cat("tokenizers/", name));
+    REQUIRE(!folder.empty());
+    const JsonDoc doc = JsonDoc::parse(Mapping::open(folder + "/vectors.json")->text(), "vectors.json");
+    std::vector<std::string> texts;
+    for (Json v : doc["vectors"].elements()) texts.emplace_back(v["text"].string("text"));
+    check_short_texts(*load_json(folder), many_texts(texts));
+  }
+}
+
+TEST_CASE("short texts: the same ids of real vocabularies" * doctest::skip(no_vocabularies)) {
+  for (const char* name : kVocabularies) {
+    CAPTURE(std::string(name));
+    const JsonDoc extra = JsonDoc::parse(Mapping::open(fixture(cat("vocab/", name, ".extra.json")))->text(), "extra");
+    std::vector<std::string> texts;
+    for (Json v : extra["vectors"].elements()) texts.emplace_back(v["text"].string("text"));
+    check_short_texts(*load_gguf(fixture(cat("vocab/ggml-vocab-", name, ".gguf"))), many_texts(texts));
+  }
+}
+
+TEST_CASE("short texts: every string that occurs, and no other") {
+  const std::string text = "abcabcabcdefghijklmnopqr\xe2\x96\x81the\xe2\x96\x81" "thesis";
+  const ShortText t(text);
+  const auto has = [&](std::string_view s) {
+    return t.has(ShortText::head(s.data(), s.size(), s.data() + s.size()), s.size(), [&](std::string_view part) { return part == s; });
+  };
+  for (size_t i = 0; i < text.size(); i++)
+    for (size_t n = 1; n <= text.size() - i; n++) {
+      std::string s = text.substr(i, n);
+      CHECK(has(s));
+      s.back() = 'X';
+      CHECK(!has(s));
+      s.insert(0, "zz");
+      CHECK(!has(s));
+    }
+  CHECK(!t.repetitive());
+  CHECK(ShortText(std::string(100, 'a')).repetitive());
 }
 
 namespace {

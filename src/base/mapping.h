@@ -1,5 +1,6 @@
 // A file as one read-only address range.
 #pragma once
+#include <csignal>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -30,16 +31,25 @@ class Mapping {
   const std::string& path() const { return path_; }
   // A hash of device, file number, size and times of change: another one when the file has changed. 0 for bytes in memory.
   uint64_t identity() const { return identity_; }
+  // Was a part of the file not in memory when it was mapped? Found by looking at a few pages; false where the system does not tell.
+  bool cold() const { return cold_; }
 
  private:
+  friend void explain_bus_errors();
   Mapping() = default;
+  static void on_bus_error(int signal, siginfo_t* info, void*);
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
   uint64_t identity_ = 0;
-  bool mapped_ = false;
+  bool mapped_ = false, cold_ = false;
   std::string path_, owned_;
   std::shared_ptr<const Mapping> whole_;
+  Mapping* next_ = nullptr;            // in the list of those that are mapped
 };
+
+// A page of a mapped file that cannot be read (the file was cut off, its device failed) ends the process with SIGBUS. From now on it
+// does so with exit code 1 and a line that names the file.
+void explain_bus_errors();
 
 // Gives the pages of the program itself back that have been touched so far: most are needed by nothing but the start. Those that are
 // needed again come back from the page cache.

@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 #include "src/base/error.h"
 #include "src/base/log.h"
+#include "src/base/mapping.h"
 #include "src/cli/commands.h"
 #include "src/host/detect.h"
 #include "src/host/stdio.h"
@@ -55,6 +56,7 @@ int wrong_usage(std::string_view message, std::string_view command) {
 }
 
 int run(const Command& command, std::span<char* const> argv) {
+  explain_bus_errors();
   const Args args(command.info, argv);
   if (args.wants_help()) return write_all(1, help_text(command.info)) ? kDone : kFailed;
   if (const char* forced = std::getenv("TEALIGHT_ISA")) {

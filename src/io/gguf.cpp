@@ -365,8 +365,10 @@ int gguf_type_number(Dtype t) {
   return -1;
 }
 
-Gguf Gguf::open(const std::string& path) {
-  auto mapping = Mapping::open(path);
+Gguf Gguf::open(const std::string& path) { return open(Mapping::open(path)); }
+
+Gguf Gguf::open(std::shared_ptr<const Mapping> mapping) {
+  const std::string& path = mapping->path();
   File f = parse_file(*mapping, 0);
   std::vector<std::shared_ptr<const Mapping>> files = {mapping};
   if (uint64_t count = uint_of(f, "split.count").value_or(1); count > 1) f = open_split(path, count, std::move(f), files);

@@ -33,6 +33,7 @@ class Gguf {
   // Opens and checks a file (and, when it says that it is split, its siblings NAME-0000i-of-0000n.gguf). Everything that
   // is not tensor data is checked here; no tensor data is read. Errors: Code::file, Code::format with offset, key or tensor.
   static Gguf open(const std::string& path);
+  static Gguf open(std::shared_ptr<const Mapping> file);    // mapped already
   static Gguf parse(std::shared_ptr<const Mapping> file);   // one file, not split
 
   // Adds a pair whose key and payload live as long as the weights' files do. `bytes` must fit type and count, but what is in an

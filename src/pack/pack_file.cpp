@@ -236,7 +236,7 @@ ModelFiles open_model(const std::string& path) {
   }
   const auto file = is_directory(path) ? nullptr : Mapping::open(path);
   if (file && file->text().starts_with("\177ELF")) fail(Code::format, path, ": an executable without packed weights, or the head of a packed one");
-  if (file && file->text().starts_with("GGUF")) m.gguf = std::make_shared<const Gguf>(Gguf::open(path));
+  if (file && file->text().starts_with("GGUF")) m.gguf = std::make_shared<const Gguf>(Gguf::open(file));
   else m.hf = std::make_shared<const HfCheckpoint>(HfCheckpoint::open(path));
   return m;
 }

@@ -12,6 +12,7 @@
 #include "models/models.h"
 #include "src/base/error.h"
 #include "src/base/hash.h"
+#include "src/base/read_ahead.h"
 #include "src/pack/pack_file.h"
 #include "src/task/draft.h"
 #include "src/task/prefix_cache.h"
@@ -41,6 +42,22 @@ uint64_t available_memory() {
   unsigned long long kb;
   const char* line = std::strstr(text, "MemAvailable:");
   return line && std::sscanf(line, "MemAvailable: %llu", &kb) == 1 ? kb * 1024 : available;
+}
+
+// Reads the weights of files that are not in memory, in the order of execution. Of the embedding the first tokens want a few rows
+// only; where the head is the same matrix, it comes last. pack: with a coarse copy of the head before it, or null.
+std::unique_ptr<ReadAhead> read_weights(const nn::Decoder& d, std::vector<std::shared_ptr<const Mapping>> files, const PackFile* pack) {
+  if (pack) files.push_back(pack->file());
+  if (std::none_of(files.begin(), files.end(), [](const auto& f) { return f->cold(); })) return nullptr;
+  std::vector<std::span<const std::byte>> order;
+  const auto add = [&](const Tensor& w) {
+    if (w) order.push_back({w.data<std::byte>(), size_t(w.bytes())});
+  };
+  for (const nn::DecoderBlock& b : d.blocks) nn::each_weight(b, add);
+  nn::each_weight(d.final_norm, add);
+  if (pack) order.push_back(pack->search());
+  nn::each_weight(d.head, add);
+  return std::make_unique<ReadAhead>(files, order);
 }
 
 class LmImpl final : public Lm {
@@ -94,6 +111,7 @@ class LmImpl final : public Lm {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
   std::vector<std::shared_ptr<const Mapping>> files_;
+  std::unique_ptr<ReadAhead> read_ahead_;
   std::unique_ptr<PrefixCache> cache_;
   std::unique_ptr<WeightCopy> copy_;
   std::unique_ptr<Lm> draft_;                        // guesses for this one
@@ -113,7 +131,6 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
                                           options.activations == LoadOptions::Activations::int8);
   const auto& [pack, gguf, hf] = model;
   pack_ = pack;
-  if (pack_ && !options.defer_checks) pack_->check_tokenizer();
   const models::Source source = gguf ? models::Source(gguf, *device) : models::Source(hf, *device);
   architecture_ = source.architecture();
   const models::Architecture* a = models::find_architecture(source);
@@ -121,6 +138,8 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
   decoder = a->load(source);
   const std::span<const std::shared_ptr<const Mapping>> files = gguf ? gguf->weights().files() : hf->weights.files();
   files_.assign(files.begin(), files.end());
+  read_ahead_ = read_weights(decoder, files_, pack_.get());
+  if (pack_ && !options.defer_checks) pack_->check_tokenizer();
   if (const int64_t p = source.integer("pooling_type", "", 0); p >= 0 && p <= 3) pooling_ = Pooling(p);
   if (gguf) load_tokenizer_gguf(gguf);
   else load_tokenizer_hf(*hf);
@@ -134,6 +153,7 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
   engine.device = device.get();
   engine.decoder = &decoder;
   engine.kv = kv;
+  engine.read_ahead = read_ahead_.get();
   engine.reserve(options.batch);
   if (pack_ && pack_->fingerprint() == state_fingerprint())
     for (const PackFile::Prefix& p : pack_->prefixes()) prefixes_.push_back({p.ids, p.kv, pack_->fd(), p.offset});

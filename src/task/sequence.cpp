@@ -4,6 +4,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/error.h"
+#include "src/base/read_ahead.h"
 #include "src/task/draft.h"
 #include "src/task/weight_copy.h"
 
@@ -171,7 +172,15 @@ Tensor Engine::pass(std::span<EngineSequence*> sequences) {
     s->state_.length = int(s->evaluated_);
     if (s->evaluated_ == s->ids_.size()) endings_.push_back({s, ids_.size() - s->wanted_});
   }
+  if (read_ahead && !read_ahead->done()) read_embeddings();
   return decoder->hidden({ids_, positions_, states_, rows_}, sequences.front()->long_);
+}
+
+// The embedding is the last that is read, if at all: the rows of a pass are wanted together, not one after the other.
+void Engine::read_embeddings() const {
+  const Tensor& e = decoder->embedding;
+  const size_t row = e.bytes() / size_t(e.dim(0));
+  for (TokenId id : ids_) read_ahead->first({e.data<std::byte>() + size_t(id) * row, row});
 }
 
 void Engine::run(std::span<EngineSequence*> sequences) {

@@ -12,6 +12,7 @@ namespace tealight {
 
 class Engine;
 class WeightCopy;
+class ReadAhead;
 
 class EngineSequence final : public Sequence {
  public:
@@ -56,6 +57,7 @@ class Engine {
   std::unique_ptr<RowSearch> search;   // of the head's rows; may be null
   WeightCopy* copy = nullptr;          // what makes this process quicker bit by bit; may be null
   std::vector<double> energy;          // [model] squares of the final states, summed: what a search is made from
+  ReadAhead* read_ahead = nullptr;     // of the weights, where they are being read
 
   void reserve(int batch);             // rows of a pass
   // Appends and evaluates the tokens of each sequence, together. What goes wrong with one is its own error.
@@ -83,6 +85,7 @@ class Engine {
   void check_finite(const Tensor& logits);
   void keep_logits(const Tensor& hidden);
   bool keep_best(const Tensor& states);
+  void read_embeddings() const;
 
   int pause_ = 0, failures_ = 0;       // steps for which the search is left out, and why
   std::vector<RowSearch::Row> found_;

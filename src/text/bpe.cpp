@@ -86,10 +86,10 @@ class Merger {
 };
 
 // Appends the byte tokens of `text`; false, and nothing appended, when one is missing.
-bool append_bytes(const Vocab& v, std::string_view text, std::vector<TokenId>& out) {
+bool append_bytes(const Vocab& v, const PieceIndex& index, std::string_view text, std::vector<TokenId>& out) {
   const size_t before = out.size();
   for (char c : text) {
-    const TokenId id = v.byte_token(static_cast<uint8_t>(c));
+    const TokenId id = v.byte_token(index, static_cast<uint8_t>(c));
     if (id < 0) {
       out.resize(before);
       return false;
@@ -104,37 +104,17 @@ class Bpe : public TokenModel {
   Bpe(std::shared_ptr<const Vocab> v, std::shared_ptr<const MergeList> m, BpeOptions o)
       : vocab_(std::move(v)), merges_(std::move(m)), o_(std::move(o)) {}
 
-  void encode(const Pieces& pieces, std::vector<TokenId>& out) const override {
-    ready();
-    Merger merger;
-    std::string buffer;
+  void encode(const Pieces& pieces, std::vector<TokenId>& out, std::vector<uint32_t>* ends) const override {
+    const Tables tables = tables_for(pieces.text);
+    Work work;
     for (size_t i = 0; i < pieces.size(); i++) {
-      std::string_view word = pieces[i];
-      if (o_.ignore_merges)
-        if (const TokenId id = vocab_->find_text(word); id >= 0) {
-          out.push_back(id);
-          continue;
-        }
-      const bool drop = o_.unknown < 0 && !o_.byte_fallback;
-      uint32_t shift = 0;                  // 1: the character that opened the word is gone
-      if (drop || !o_.end_of_word.empty()) {
-        buffer.clear();
-        if (drop) shift = append_known(buffer, word);
-        else buffer = word;
-        if (buffer.empty()) continue;
-        buffer += o_.end_of_word;
-        word = buffer;
-      }
-      merger.start(word, o_.end_of_word.size());
-      merger.run([&](std::string_view both, uint32_t left, uint32_t begin) { return rank(both, left, begin + shift); }, false);
-      bool after_unknown = false;
-      merger.each([&](std::string_view s, uint32_t begin) { after_unknown = append(s, begin + shift, after_unknown, out); });
+      encode_word(tables, pieces[i], work, out);
+      if (ends) ends->push_back(uint32_t(out.size()));
     }
   }
   void tables(TokenizerTables& t) const override {
-    ready();
     t[TokenizerTables::merge_begins] = merges_->list.begins();
-    t[TokenizerTables::merge_slots] = ranks_.slots();
+    t[TokenizerTables::merge_slots] = all_ranks().slots();
   }
 
  private:
@@ -146,61 +126,127 @@ class Bpe : public TokenModel {
     if (!merges_->splits.empty()) return merges_->splits[i];
     return uint32_t(std::min(merge.find(' ', 1), merge.size()));
   }
-  void ready() const {
+  // What the words of one text are looked up in.
+  struct Tables {
+    TextIndex pieces;
+    const FlatIndex* ranks = nullptr;
+    std::unique_ptr<FlatIndex> some_ranks;     // of the merges whose result occurs in the text
+  };
+  Tables tables_for(std::string_view text) const {
+    Tables t;
+    if (!o_.end_of_word.empty() || !o_.continuing_prefix.empty()) t.pieces.all = &vocab_->index();   // pieces are no parts of words
+    else t.pieces = vocab_->index_for(text);
+    if (t.pieces.all) {
+      t.ranks = &all_ranks();
+    } else {
+      t.some_ranks = std::make_unique<FlatIndex>(ranks_in(*t.pieces.text));
+      t.ranks = t.some_ranks.get();
+    }
+    return t;
+  }
+  const FlatIndex& all_ranks() const {
     std::call_once(once_, [this] {
       if (merges_->slots.empty()) build();
       else ranks_.use(merges_->slots, merges_->list.size(), "the merges' index");
     });
+    return ranks_;
   }
   void build() const {
-    std::string both;
-    ranks_.fill(merges_->list.size(), [&](size_t i, uint64_t& hash) {
-      const std::string_view m = merges_->list[i];
-      const uint32_t split = split_of(i, m), left = split & ~kFirst;
-      if (left >= m.size()) return false;
-      both.assign(m.substr(0, left));
-      both += m.substr(left + 1);
-      hash = key(both, split);
-      return true;
-    });
+    ranks_.fill(merges_->list.size(), [&](size_t i, uint64_t& hash) { return hash_merge(i, hash); });
   }
-  uint32_t rank(std::string_view both, uint32_t left, uint32_t begin) const {
+  bool hash_merge(size_t i, uint64_t& hash) const {
+    const std::string_view m = merges_->list[i];
+    const uint32_t split = split_of(i, m), left = split & ~kFirst;
+    if (left >= m.size()) return false;
+    std::string both(m.substr(0, left));
+    both += m.substr(left + 1);
+    hash = key(both, split);
+    return true;
+  }
+  FlatIndex ranks_in(const ShortText& text) const {
+    std::vector<uint32_t> found;
+    const char* end = merges_->list.end();
+    for (size_t i = 0; i < merges_->list.size(); i++) {
+      const std::string_view m = merges_->list[i];
+      const uint32_t left = split_of(i, m) & ~kFirst;
+      if (left >= m.size() || m.size() < 2) continue;
+      const uint64_t before = ShortText::head(m.data(), left, end), after = ShortText::head(m.data() + left + 1, m.size() - left - 1, end);
+      const uint64_t head = left == 0 ? after : left < 8 ? before | after << 8 * left : before;
+      if (text.has(head, m.size() - 1, [&](std::string_view part) {
+            return part.substr(0, left) == m.substr(0, left) && part.substr(left) == m.substr(left + 1);
+          }))
+        found.push_back(uint32_t(i));
+    }
+    FlatIndex index;
+    index.reserve(merges_->list.size(), found.size());
+    uint64_t hash;
+    for (uint32_t i : found)
+      if (hash_merge(i, hash)) index.insert(hash, i);
+    return index;
+  }
+  uint32_t rank(const Tables& t, std::string_view both, uint32_t left, uint32_t begin) const {
     const uint32_t split = left | (begin == 0 && !o_.continuing_prefix.empty() ? kFirst : 0);
-    return ranks_.find(key(both, split), [&](uint32_t i) {
+    return t.ranks->find(key(both, split), [&](uint32_t i) {
       const std::string_view m = merges_->list[i];
       return m.size() == both.size() + 1 && split_of(i, m) == split && m.substr(0, left) == both.substr(0, left) &&
              m.substr(left + 1) == both.substr(left);
     });
   }
 
-  TokenId find(std::string_view s, uint32_t begin) const {
-    if (begin == 0 || o_.continuing_prefix.empty()) return vocab_->find_text(s);
-    return vocab_->find_text(o_.continuing_prefix + std::string(s));
+  struct Work {
+    Merger merger;
+    std::string buffer;
+  };
+  void encode_word(const Tables& t, std::string_view word, Work& work, std::vector<TokenId>& out) const {
+    if (o_.ignore_merges)
+      if (const TokenId id = vocab_->find_text(*t.pieces, word); id >= 0) {
+        out.push_back(id);
+        return;
+      }
+    const bool drop = o_.unknown < 0 && !o_.byte_fallback;
+    uint32_t shift = 0;                    // 1: the character that opened the word is gone
+    if (drop || !o_.end_of_word.empty()) {
+      work.buffer.clear();
+      if (drop) shift = append_known(t, work.buffer, word);
+      else work.buffer = word;
+      if (work.buffer.empty()) return;
+      work.buffer += o_.end_of_word;
+      word = work.buffer;
+    }
+    work.merger.start(word, o_.end_of_word.size());
+    work.merger.run([&](std::string_view both, uint32_t left, uint32_t begin) { return rank(t, both, left, begin + shift); }, false);
+    bool after_unknown = false;
+    work.merger.each([&](std::string_view s, uint32_t begin) { after_unknown = append(t, s, begin + shift, after_unknown, out); });
+  }
+
+  TokenId find(const Tables& t, std::string_view s, uint32_t begin) const {
+    if (begin == 0 || o_.continuing_prefix.empty()) return vocab_->find_text(*t.pieces, s);
+    return vocab_->find_text(*t.pieces, o_.continuing_prefix + std::string(s));
   }
   // The characters of a word that are tokens: the others vanish before anything is merged. 1 if the first one does.
-  uint32_t append_known(std::string& to, std::string_view word) const {
+  uint32_t append_known(const Tables& t, std::string& to, std::string_view word) const {
     uint32_t first_gone = 0;
     for (size_t i = 0; i < word.size();) {
       const size_t n = utf8_at(word, i).bytes;
       std::string c(word.substr(i, n));
       if (i + n == word.size()) c += o_.end_of_word;
-      if (find(c, uint32_t(i)) >= 0) to += word.substr(i, n);
+      if (find(t, c, uint32_t(i)) >= 0) to += word.substr(i, n);
       else if (i == 0) first_gone = 1;
       i += n;
     }
     return first_gone;
   }
   // Appends one symbol; true when it was unknown.
-  bool append(std::string_view s, uint32_t begin, bool after_unknown, std::vector<TokenId>& out) const {
-    if (const TokenId id = find(s, begin); id >= 0) {
+  bool append(const Tables& t, std::string_view s, uint32_t begin, bool after_unknown, std::vector<TokenId>& out) const {
+    if (const TokenId id = find(t, s, begin); id >= 0) {
       out.push_back(id);
       return false;
     }
-    if (o_.byte_fallback && append_bytes(*vocab_, s, out)) return false;
+    if (o_.byte_fallback && append_bytes(*vocab_, *t.pieces, s, out)) return false;
     if (const size_t n = utf8_at(s, 0).bytes; n < s.size() && o_.end_of_word.empty()) {
       // A merge made what is no token (only where merges are not checked): its characters instead.
       for (size_t i = 0; i < s.size(); i += utf8_at(s, i).bytes)
-        after_unknown = append(s.substr(i, utf8_at(s, i).bytes), begin + uint32_t(i), after_unknown, out);
+        after_unknown = append(t, s.substr(i, utf8_at(s, i).bytes), begin + uint32_t(i), after_unknown, out);
       return after_unknown;
     }
     if (o_.unknown >= 0 && !(after_unknown && o_.fuse_unknown)) out.push_back(o_.unknown);
@@ -218,11 +264,12 @@ class SentencePieceBpe : public TokenModel {
  public:
   SentencePieceBpe(std::shared_ptr<const Vocab> v, TokenId unknown) : vocab_(std::move(v)), unknown_(unknown) {}
 
-  void encode(const Pieces& pieces, std::vector<TokenId>& out) const override {
+  void encode(const Pieces& pieces, std::vector<TokenId>& out, std::vector<uint32_t>* ends) const override {
     Merger merger;
-    const size_t longest = vocab_->longest_piece();
+    const TextIndex index = vocab_->index_for(pieces.text);
+    const size_t longest = index->facts->longest[256];
     auto rank = [&](std::string_view both, uint32_t, uint32_t) {
-      const TokenId id = both.size() > longest ? -1 : vocab_->find_text(both);
+      const TokenId id = both.size() > longest ? -1 : vocab_->find_text(*index, both);
       return id < 0 ? kNoRank : order(vocab_->score(id));
     };
     for (size_t i = 0; i < pieces.size(); i++) {
@@ -231,11 +278,12 @@ class SentencePieceBpe : public TokenModel {
         merger.start(chunk, 0);
         merger.run(rank, true);
         merger.each([&](std::string_view s, uint32_t) {
-          if (const TokenId id = vocab_->find_text(s); id >= 0) out.push_back(id);
-          else if (!append_bytes(*vocab_, s, out) && unknown_ >= 0) out.push_back(unknown_);
+          if (const TokenId id = vocab_->find_text(*index, s); id >= 0) out.push_back(id);
+          else if (!append_bytes(*vocab_, *index, s, out) && unknown_ >= 0) out.push_back(unknown_);
         });
         rest.remove_prefix(chunk.size());
       }
+      if (ends) ends->push_back(uint32_t(out.size()));
     }
   }
 
@@ -246,7 +294,7 @@ class SentencePieceBpe : public TokenModel {
   // merged word by word: the same ids, without a heap of all its pairs.
   bool marks_lead() const {
     std::call_once(once_, [this] {
-      const PieceFacts::Answer known = vocab_->facts().marks_lead;
+      const PieceFacts::Answer known = vocab_->index().facts->marks_lead;
       marks_lead_ = known == PieceFacts::unknown ? vocab_->marks_lead() : known == PieceFacts::yes;
     });
     return marks_lead_;

@@ -54,26 +54,31 @@ const AddedTokens& PipelineTokenizer::added() const {
   return *added_;
 }
 
-void PipelineTokenizer::encode_pieces(std::string_view text, bool at_start, std::vector<TokenId>& out) const {
+void PipelineTokenizer::cut(std::string_view text, bool at_start, Cut& cut) const {
   if (text.empty()) return;
   Pieces pieces;
   pieces.at_start = at_start;
   pieces.add(text);
   pre_tokenizer.run(pieces);
-  model->encode(pieces, out);
+  if (cut.words.text.empty()) {
+    cut.words = std::move(pieces);
+    return;
+  }
+  for (uint32_t end : pieces.ends) cut.words.ends.push_back(uint32_t(cut.words.text.size()) + end);
+  cut.words.text += pieces.text;
 }
 
-void PipelineTokenizer::encode_stretch(std::string_view text, bool at_start, bool specials, std::vector<TokenId>& out) const {
+void PipelineTokenizer::cut_stretch(std::string_view text, bool at_start, bool specials, Cut& c) const {
   const std::string normal = normalizer.run(std::string(text));
   std::vector<AddedTokens::Hit> hits;
   if (added().any_normalized()) added().find_normalized(normal, specials, hits);
   size_t at = 0;
   for (const AddedTokens::Hit& h : hits) {
-    encode_pieces(std::string_view(normal).substr(at, h.begin - at), at_start && at == 0, out);
-    out.push_back(h.id);
+    cut(std::string_view(normal).substr(at, h.begin - at), at_start && at == 0, c);
+    c.found.push_back({c.words.size(), h.id});
     at = h.end;
   }
-  encode_pieces(std::string_view(normal).substr(at), at_start && at == 0, out);
+  cut(std::string_view(normal).substr(at), at_start && at == 0, c);
 }
 
 void PipelineTokenizer::encode_text(std::string_view text, const SpecialRanges& where, std::vector<TokenId>& out) const {
@@ -81,13 +86,31 @@ void PipelineTokenizer::encode_text(std::string_view text, const SpecialRanges& 
   const bool specials = where.all(text.size());
   std::vector<AddedTokens::Hit> hits;
   added().find_raw(text, where, hits);
+  Cut c;
   size_t at = 0;
   for (const AddedTokens::Hit& h : hits) {
-    if (h.begin > at) encode_stretch(text.substr(at, h.begin - at), at == 0, specials, out);
-    out.push_back(h.id);
+    if (h.begin > at) cut_stretch(text.substr(at, h.begin - at), at == 0, specials, c);
+    c.found.push_back({c.words.size(), h.id});
     at = h.end;
   }
-  if (at < text.size()) encode_stretch(text.substr(at), at == 0, specials, out);
+  if (at < text.size()) cut_stretch(text.substr(at), at == 0, specials, c);
+  if (c.found.empty()) {
+    if (c.words.size()) model->encode(c.words, out);
+    return;
+  }
+  std::vector<TokenId> ids;
+  std::vector<uint32_t> ends{0};
+  if (c.words.size()) model->encode(c.words, ids, &ends);
+  size_t words = 0;
+  const auto put_words = [&](size_t until) {
+    out.insert(out.end(), ids.begin() + ends[words], ids.begin() + ends[until]);
+    words = until;
+  };
+  for (const Cut::Found& f : c.found) {
+    put_words(f.words_before);
+    out.push_back(f.id);
+  }
+  put_words(c.words.size());
 }
 
 std::vector<TokenId> PipelineTokenizer::encode_parts(std::span<const TextPart> parts, bool add_special) const {

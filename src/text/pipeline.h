@@ -48,8 +48,17 @@ class PipelineTokenizer : public Tokenizer {
 
  private:
   void encode_text(std::string_view text, const SpecialRanges& where, std::vector<TokenId>& out) const;
-  void encode_stretch(std::string_view text, bool at_start, bool specials, std::vector<TokenId>& out) const;
-  void encode_pieces(std::string_view text, bool at_start, std::vector<TokenId>& out) const;
+  // A text cut into words, and the added tokens between them.
+  struct Cut {
+    Pieces words;
+    struct Found {
+      size_t words_before;
+      TokenId id;
+    };
+    std::vector<Found> found;
+  };
+  void cut(std::string_view text, bool at_start, Cut& cut) const;
+  void cut_stretch(std::string_view text, bool at_start, bool specials, Cut& cut) const;
   const AddedTokens& added() const;
 
   mutable std::once_flag once_;

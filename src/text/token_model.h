@@ -17,8 +17,9 @@ constexpr size_t kLongestPiece = PieceFacts::kLongest;
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  // Appends the ids of each piece. Safe to call from several threads.
-  virtual void encode(const Pieces& pieces, std::vector<TokenId>& out) const = 0;
+  // Appends the ids of each piece and, where `ends` is given, to that how many `out` has after each. Safe to call from several
+  // threads.
+  virtual void encode(const Pieces& pieces, std::vector<TokenId>& out, std::vector<uint32_t>* ends = nullptr) const = 0;
   // Sets the tables that it has made of its own data, for a packed file; they live as long as the model.
   virtual void tables(TokenizerTables&) const {}
 };

@@ -256,7 +256,8 @@ class Loader {
     out_->list_added = [file = file_, vocab = vocab_, strip = strips_after(), walk = !tables_, ids] {
       std::vector<AddedToken> list;
       if (walk)
-        for (size_t i = 0; i < vocab->size(); i++) add(list, *vocab, TokenId(i), strip);
+        for (size_t i = 0; i < vocab->size(); i++)
+          if (!vocab->plain(i)) add(list, *vocab, TokenId(i), strip);
       for (uint32_t id : ids) add(list, *vocab, TokenId(id), strip);
       return list;
     };

@@ -11,11 +11,13 @@ class Unigram : public TokenModel {
  public:
   Unigram(std::shared_ptr<const Vocab> v, UnigramOptions o) : vocab_(std::move(v)), o_(std::move(o)) {}
 
-  void encode(const Pieces& pieces, std::vector<TokenId>& out) const override {
+  void encode(const Pieces& pieces, std::vector<TokenId>& out, std::vector<uint32_t>* ends) const override {
+    const TextIndex index = vocab_->index_for(pieces.text);
     std::vector<Node> best;
     for (size_t i = 0; i < pieces.size(); i++) {
-      search(pieces[i], best);
-      emit(pieces[i], best, out);
+      search(*index, pieces[i], best);
+      emit(*index, pieces[i], best, out);
+      if (ends) ends->push_back(uint32_t(out.size()));
     }
   }
 
@@ -35,16 +37,16 @@ class Unigram : public TokenModel {
     return vocab_->kind(id) == TokenKind::user_defined ? 0.0 : double(vocab_->score(id));
   }
 
-  void search(std::string_view text, std::vector<Node>& best) const {
+  void search(const PieceIndex& index, std::string_view text, std::vector<Node>& best) const {
     best.assign(text.size() + 1, Node());
     best[0] = {0, 0, -1};
-    const PieceFacts& facts = vocab_->facts();
+    const PieceFacts& facts = *index.facts;
     for (size_t i = 0; i < text.size();) {
       const double before = best[i].score;
       const size_t first = utf8_at(text, i).bytes, limit = std::min(text.size() - i, size_t(facts.longest[static_cast<uint8_t>(text[i])]));
       bool single = false;
       for (size_t n = first; n <= limit; n += utf8_at(text, i + n).bytes) {
-        const TokenId id = facts.has_length(n) ? vocab_->find_text(text.substr(i, n)) : -1;
+        const TokenId id = facts.has_length(n) ? vocab_->find_text(index, text.substr(i, n)) : -1;
         if (id >= 0) {
           best[i + n].offer(before + score(id), uint32_t(i), id);
           single |= n == first;
@@ -56,7 +58,7 @@ class Unigram : public TokenModel {
     }
   }
 
-  void emit(std::string_view text, const std::vector<Node>& best, std::vector<TokenId>& out) const {
+  void emit(const PieceIndex& index, std::string_view text, const std::vector<Node>& best, std::vector<TokenId>& out) const {
     std::vector<uint32_t> ends;
     for (auto at = uint32_t(text.size()); at > 0; at = best[at].begin) ends.push_back(at);
     bool after_unknown = false;
@@ -65,16 +67,16 @@ class Unigram : public TokenModel {
       if (n.id >= 0) {
         out.push_back(n.id);
         after_unknown = false;
-      } else if (!o_.byte_fallback || !bytes(text.substr(n.begin, ends[k] - n.begin), out)) {
+      } else if (!o_.byte_fallback || !bytes(index, text.substr(n.begin, ends[k] - n.begin), out)) {
         if (!after_unknown && o_.unknown >= 0) out.push_back(o_.unknown);
         after_unknown = true;
       }
     }
   }
-  bool bytes(std::string_view s, std::vector<TokenId>& out) const {
+  bool bytes(const PieceIndex& index, std::string_view s, std::vector<TokenId>& out) const {
     for (char c : s)
-      if (vocab_->byte_token(static_cast<uint8_t>(c)) < 0) return false;
-    for (char c : s) out.push_back(vocab_->byte_token(static_cast<uint8_t>(c)));
+      if (vocab_->byte_token(index, static_cast<uint8_t>(c)) < 0) return false;
+    for (char c : s) out.push_back(vocab_->byte_token(index, static_cast<uint8_t>(c)));
     return true;
   }
 

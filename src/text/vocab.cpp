@@ -10,8 +10,8 @@
 namespace tealight {
 size_t FlatIndex::slots_for(size_t n) { return std::bit_ceil(std::max<size_t>(2 * n, 16)); }
 
-void FlatIndex::reserve(size_t n) {
-  owned_.assign(slots_for(n), 0);
+void FlatIndex::reserve(size_t n, size_t entries) {
+  owned_.assign(slots_for(entries), 0);
   slots_ = owned_.data();
   mask_ = owned_.size() - 1;
   low_ = uint32_t(std::bit_ceil(n + 1) - 1);
@@ -81,9 +81,9 @@ float Vocab::score(TokenId id) const {
   return s;
 }
 
-const Vocab::Index& Vocab::index() const {
+const PieceIndex& Vocab::index() const {
   std::call_once(once_, [this] {
-    auto index = std::make_unique<Index>();
+    auto index = std::make_unique<PieceIndex>();
     if (ready_.facts) {
       index->table.use(ready_.slots, size(), "the vocabulary's index");
       index->facts = ready_.facts;
@@ -91,28 +91,73 @@ const Vocab::Index& Vocab::index() const {
       walk(*index);
     }
     index_ = std::move(index);
+    short_texts = 0;
   });
   return *index_;
 }
 
-void Vocab::walk(Index& index) const {
+TextIndex Vocab::index_for(std::string_view text) const {
+  TextIndex t;
+  if (text.size() <= ShortText::kMostBytes && short_texts.load(std::memory_order_relaxed) > 0 && short_texts.fetch_sub(1) > 0) {
+    t.text = std::make_unique<ShortText>(text);
+    if (!t.text->repetitive()) {
+      walk(t.some, *t.text);
+      return t;
+    }
+  }
+  t.all = &index();
+  return t;
+}
+
+namespace {
+
+// An index without pieces yet. A fact is added for each.
+PieceFacts& new_facts(PieceIndex& index) {
   index.own = std::make_unique<PieceFacts>();
-  PieceFacts& f = *index.own;
-  index.facts = &f;
-  std::fill(std::begin(f.bytes), std::end(f.bytes), -1);
+  index.facts = index.own.get();
+  std::fill(std::begin(index.own->bytes), std::end(index.own->bytes), -1);
+  return *index.own;
+}
+
+void note_length(PieceFacts& f, std::string_view p) {
+  f.longest[256] = std::max(f.longest[256], uint32_t(p.size()));
+  if (p.size() > PieceFacts::kLongest) return;
+  uint32_t& longest = f.longest[uint8_t(p[0])];
+  longest = std::max(longest, uint32_t(p.size()));
+  f.lengths[p.size() / 32] |= 1u << p.size() % 32;
+}
+
+void note_byte(PieceFacts& f, std::string_view p, size_t id) {
+  if (const int b = p[0] == '<' ? byte_of_piece(p) : -1; b >= 0 && f.bytes[b] < 0) f.bytes[b] = TokenId(id);
+}
+
+}  // namespace
+
+void Vocab::walk(PieceIndex& index) const {
+  PieceFacts& f = new_facts(index);
   index.table.fill(size(), [&](size_t i, uint64_t& hash) {
     const std::string_view p = pieces[i];
     if (p.empty()) return false;
     hash = hash64(p);
-    f.longest[256] = std::max(f.longest[256], uint32_t(p.size()));
-    if (p.size() <= PieceFacts::kLongest) {
-      uint32_t& longest = f.longest[uint8_t(p[0])];
-      longest = std::max(longest, uint32_t(p.size()));
-      f.lengths[p.size() / 32] |= 1u << p.size() % 32;
-    }
-    if (const int b = p[0] == '<' ? byte_of_piece(p) : -1; b >= 0 && f.bytes[b] < 0) f.bytes[b] = TokenId(i);
+    note_length(f, p);
+    note_byte(f, p, i);
     return true;
   });
+}
+
+void Vocab::walk(PieceIndex& index, const ShortText& text) const {
+  PieceFacts& f = new_facts(index);
+  std::vector<uint32_t> found;
+  for (size_t i = 0; i < size(); i++) {
+    const std::string_view p = pieces[i];
+    if (p.empty()) continue;
+    note_byte(f, p, i);
+    if (!text.has(ShortText::head(p.data(), p.size(), pieces.end()), p.size(), [&](std::string_view part) { return part == p; })) continue;
+    note_length(f, p);
+    found.push_back(uint32_t(i));
+  }
+  index.table.reserve(size(), found.size());
+  for (uint32_t i : found) index.table.insert(hash64(pieces[i]), i);
 }
 
 bool Vocab::marks_lead() const {
@@ -129,8 +174,8 @@ std::optional<TokenId> Vocab::find(std::string_view piece) const {
   return v == UINT32_MAX ? std::nullopt : std::optional<TokenId>(TokenId(v));
 }
 
-TokenId Vocab::find_text(std::string_view piece) const {
-  const uint32_t v = index().table.find(hash64(piece), [&](uint32_t i) { return pieces[i] == piece; });
+TokenId Vocab::find_text(const PieceIndex& index, std::string_view piece) const {
+  const uint32_t v = index.table.find(hash64(piece), [&](uint32_t i) { return pieces[i] == piece; });
   if (v == UINT32_MAX) return -1;
   const TokenKind k = kind(TokenId(v));
   const bool never = k == TokenKind::control || k == TokenKind::unknown || k == TokenKind::byte || k == TokenKind::added;

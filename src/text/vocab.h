@@ -1,6 +1,7 @@
 // The list of token pieces, as it lies in a file, and a flat index from piece to id that is built when text is first encoded.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/text/short_text.h"
 #include "src/text/tokenizer.h"
 
 namespace tealight {
@@ -21,7 +23,8 @@ class FlatIndex {
   FlatIndex() = default;
   FlatIndex(FlatIndex&&) = default;
   FlatIndex& operator=(FlatIndex&&) = default;
-  void reserve(size_t n);                      // room for the numbers 0 to n - 1
+  void reserve(size_t n) { reserve(n, n); }    // room for the numbers 0 to n - 1
+  void reserve(size_t n, size_t entries);      // for so many of them
   // A table that lies in a file, made by this class for the numbers 0 to n - 1, and lives as long as this. What is in it need not
   // be sound: find() ends, and hands out no number but these. Code::tokenizer naming `what` when its size is not the one for n.
   void use(std::span<const uint32_t> slots, size_t n, std::string_view what);
@@ -89,6 +92,7 @@ class StringList {
     return n <= data_.size() - at - 8 ? std::string_view(reinterpret_cast<const char*>(p + 8), size_t(n)) : std::string_view();
   }
   std::span<const uint32_t> begins() const { return begins_; }
+  const char* end() const { return reinterpret_cast<const char*>(data_.data() + data_.size()); }   // of the bytes that hold them
   static void append(std::string& block, std::string_view s);  // for lists that are not in a file
 
  private:
@@ -111,6 +115,22 @@ struct PieceFacts {
   bool has_length(size_t n) const { return n <= kLongest && (lengths[n / 32] >> n % 32 & 1); }
 };
 
+// From pieces to ids.
+struct PieceIndex {
+  FlatIndex table;
+  const PieceFacts* facts = nullptr;
+  std::unique_ptr<PieceFacts> own;
+};
+
+// What is needed to look the words of one text up: the index of all pieces or, for a short text, one of those that occur in it.
+struct TextIndex {
+  const PieceIndex* all = nullptr;
+  PieceIndex some;
+  std::unique_ptr<ShortText> text;             // where `all` is null
+  const PieceIndex& operator*() const { return all ? *all : some; }
+  const PieceIndex* operator->() const { return all ? all : &some; }
+};
+
 // What a file holds ready for a vocabulary: see TokenizerTables.
 struct VocabTables {
   std::span<const uint32_t> slots;             // of the index
@@ -130,6 +150,12 @@ class Vocab {
   std::string_view piece(TokenId id) const { return pieces[size_t(id)]; }
   bool contains(TokenId id) const { return id >= 0 && size_t(id) < size(); }
   TokenKind kind(TokenId id) const;
+  // Is it surely a normal one? A quick look for walks: most are.
+  bool plain(size_t i) const {
+    int32_t k = 0;
+    if (kinds) __builtin_memcpy(&k, kinds + 4 * i, 4);
+    return k == int32_t(TokenKind::normal) && (control.empty() || TokenId(i) < control.front() || TokenId(i) > control.back());
+  }
   bool special(TokenId id) const {             // control and unknown tokens
     const TokenKind k = kind(id);
     return k == TokenKind::control || k == TokenKind::unknown;
@@ -138,31 +164,32 @@ class Vocab {
   // The id of a piece, of any kind. The first of two equal pieces counts.
   std::optional<TokenId> find(std::string_view piece) const;
   // The same, for the words of a text: never a special, an added or a byte token.
-  TokenId find_text(std::string_view piece) const;   // -1: none
+  TokenId find_text(const PieceIndex& index, std::string_view piece) const;   // -1: none
   // The id of "<0xXX>", or -1.
-  TokenId byte_token(uint8_t b) const {
-    const TokenId id = facts().bytes[b];
+  TokenId byte_token(const PieceIndex& index, uint8_t b) const {
+    const TokenId id = index.facts->bytes[b];
     return contains(id) ? id : -1;
   }
-  size_t longest_piece() const { return facts().longest[256]; }
-  const PieceFacts& facts() const { return *index().facts; }
+  const PieceIndex& index() const;             // of all pieces; made when it is first wanted, unless a file has it
+  // For the words of `text`, which outlives it, and the byte tokens. Making the whole index takes longer than a new process should
+  // need to read its prompt: the first short texts get one of their own.
+  TextIndex index_for(std::string_view text) const;
+  mutable std::atomic<int> short_texts = 2;    // how many more do; 0 once there is the whole one
   bool marks_lead() const;                     // PieceFacts::marks_lead, by a walk
 
   // Takes the index from a file instead of making it.
-  void use(const VocabTables& ready) { ready_ = ready; }
+  void use(const VocabTables& ready) {
+    ready_ = ready;
+    short_texts = 0;
+  }
   VocabTables tables() const { return {index().table.slots(), index().facts}; }
 
  private:
-  struct Index {
-    FlatIndex table;
-    const PieceFacts* facts = nullptr;
-    std::unique_ptr<PieceFacts> own;
-  };
-  const Index& index() const;
-  void walk(Index& index) const;
+  void walk(PieceIndex& index) const;
+  void walk(PieceIndex& index, const ShortText& text) const;
   VocabTables ready_;
   mutable std::once_flag once_;
-  mutable std::unique_ptr<Index> index_;
+  mutable std::unique_ptr<PieceIndex> index_;
 };
 
 // What SentencePiece writes for a space.

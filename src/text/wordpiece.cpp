@@ -10,7 +10,7 @@ class WordPiece : public TokenModel {
  public:
   WordPiece(std::shared_ptr<const Vocab> v, WordPieceOptions o) : vocab_(std::move(v)), o_(std::move(o)) {}
 
-  void encode(const Pieces& pieces, std::vector<TokenId>& out) const override {
+  void encode(const Pieces& pieces, std::vector<TokenId>& out, std::vector<uint32_t>* ends) const override {
     std::string word;
     for (size_t i = 0; i < pieces.size(); i++) {
       const size_t before = out.size();
@@ -20,6 +20,7 @@ class WordPiece : public TokenModel {
         out.resize(before);
         if (o_.unknown >= 0) out.push_back(o_.unknown);
       }
+      if (ends) ends->push_back(uint32_t(out.size()));
     }
   }
 
@@ -29,13 +30,14 @@ class WordPiece : public TokenModel {
   }
 
   bool split(std::string_view word, size_t n_chars, std::vector<TokenId>& out) const {
+    const PieceIndex& index = vocab_->index();
     if (o_.whole_words) {
-      const TokenId id = vocab_->find_text(word);
+      const TokenId id = vocab_->find_text(index, word);
       if (id >= 0) out.push_back(id);
       return id >= 0;
     }
     if (n_chars > o_.max_chars) return false;
-    const PieceFacts& facts = vocab_->facts();
+    const PieceFacts& facts = *index.facts;
     const size_t longest = std::min<size_t>(facts.longest[256], kLongestPiece);
     std::string inner;
     for (size_t at = 0; at < word.size();) {
@@ -47,11 +49,11 @@ class WordPiece : public TokenModel {
       for (; end > at; end = utf8_before(word, end)) {
         if (!facts.has_length(prefix.size() + end - at)) continue;
         if (prefix.empty()) {
-          id = vocab_->find_text(word.substr(at, end - at));
+          id = vocab_->find_text(index, word.substr(at, end - at));
         } else {
           inner = prefix;
           inner += word.substr(at, end - at);
-          id = vocab_->find_text(inner);
+          id = vocab_->find_text(index, inner);
         }
         if (id >= 0) break;
       }
