@@ -20,6 +20,10 @@ constexpr int kFirstStep = 8;                // a process that ends sooner has n
 constexpr double kShare = 0.25;              // of a step's time
 constexpr uint64_t kPiece = 512 << 10;       // bytes between two looks at the clock
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
 bool worth_copying(const Tensor& w) { return w && w.rank() == 2 && w.dim(0) >= 16 && (w.is_contiguous() || w.interleaved()); }
 bool becomes_x16(const Tensor& w) { return w.interleaved() || has_x16(w.dtype()); }
 uint64_t copied_bytes(const Tensor& w) {
@@ -58,7 +62,10 @@ struct WeightCopy::Arena {
 
 struct WeightCopy::Part {
   Tensor* weight = nullptr;            // null: the coarse copy of the head, made or as a packed file brought it
-  std::byte* to = nullptr;
+  uint64_t bytes = 0;                  // that its copy takes
+  std::span<const std::byte> mapped;   // where it lies now, if it has the right layout there; empty otherwise
+  uint64_t collapsed = 0;              // of those
+  std::byte* to = nullptr;             // its copy, once that is begun
   int64_t done = 0;                    // groups of 16 rows, or bytes
   std::unique_ptr<RowSearch::Maker> maker;
 };
@@ -101,54 +108,76 @@ std::byte* WeightCopy::room_for(uint64_t bytes) {
 
 bool WeightCopy::next() {
   if (room_ == 0) return false;
-  const auto begin = [&](Tensor* w, uint64_t bytes) {
-    std::byte* to = room_for(bytes);
-    if (!to) return false;
-    part_ = std::make_unique<Part>();
-    part_->weight = w;
-    part_->to = to;
-    return true;
-  };
-  while (!todo_.empty()) {
-    Tensor* w = todo_.back();
-    todo_.pop_back();
-    if (!begin(w, copied_bytes(*w))) return false;
-    if (large_pages_ || (becomes_x16(*w) && !w->interleaved())) return true;
-    part_.reset();                     // nothing would become quicker
-    arena_->at -= align_up(copied_bytes(*w), 64);
-  }
   Tensor& head = decoder_.head.w;
-  if (searched_ > 0 && decoder_.searchable() && !search_copied_ && (large_pages_ || !engine_.search)) {
+  if (!todo_.empty()) {
+    begin_weight(*todo_.back());
+    todo_.pop_back();
+  } else if (searched_ > 0 && decoder_.searchable() && !search_copied_) {
     search_copied_ = true;
-    if (!begin(nullptr, RowSearch::bytes_for(head))) return false;
-    if (!engine_.search) part_->maker = std::make_unique<RowSearch::Maker>(*engine_.device, head, engine_.energy, part_->to);
-    return true;
-  }
-  if ((read_ > kFirstStep || !engine_.search) && !head_copied_ && worth_copying(head) &&
-      (large_pages_ || (becomes_x16(head) && !head.interleaved()))) {
+    part_ = std::make_unique<Part>();
+    part_->bytes = RowSearch::bytes_for(head);
+    if (engine_.search) part_->mapped = engine_.search->bytes();
+  } else if ((read_ > kFirstStep || !engine_.search) && !head_copied_ && worth_copying(head)) {
     head_copied_ = true;
-    return begin(&head, copied_bytes(head));
+    begin_weight(head);
+  } else {
+    return false;
   }
-  return false;
+  return true;
+}
+
+void WeightCopy::begin_weight(Tensor& w) {
+  part_ = std::make_unique<Part>();
+  part_->weight = &w;
+  part_->bytes = copied_bytes(w);
+  if (w.interleaved() || !has_x16(w.dtype())) part_->mapped = {w.data<std::byte>(), size_t(w.bytes())};
+}
+
+bool WeightCopy::collapse() {
+  Part& p = *part_;
+  const auto begin = align_down(reinterpret_cast<uintptr_t>(p.mapped.data()), kLargePage);
+  const auto end = align_down(reinterpret_cast<uintptr_t>(p.mapped.data() + p.mapped.size()), kLargePage);
+  const uintptr_t at = begin + p.collapsed;
+  if (!collapses_ || at >= end) return false;
+  collapses_ = madvise(reinterpret_cast<void*>(at), kLargePage, MADV_COLLAPSE) == 0;
+  p.collapsed += kLargePage;
+  return collapses_;
 }
 
 bool WeightCopy::work() {
   if (!part_ && !next()) return false;
   Part& p = *part_;
-  CpuBackend& device = *engine_.device;
-  if (!p.weight) {
-    const size_t bytes = size_t(RowSearch::bytes_for(decoder_.head.w));
-    if (p.maker && p.maker->step(128)) return true;
-    if (!p.maker) {
-      const size_t n = std::min(bytes - size_t(p.done), size_t(kPiece));
-      std::memcpy(p.to + p.done, engine_.search->bytes().data() + p.done, n);
-      p.done += int64_t(n);
-      if (size_t(p.done) < bytes) return true;
+  if (!p.to) {
+    if (!p.mapped.empty() && collapses_) {
+      if (!collapse() && collapses_) part_.reset();
+      return true;
     }
-    engine_.search = std::make_unique<RowSearch>(device, decoder_.head.w, std::span<const std::byte>(p.to, bytes), arena_);
-    part_.reset();
-    return true;
+    p.to = room_for(p.bytes);
+    if (!p.to) room_ = 0;
+    if (!p.to || (!large_pages_ && !p.mapped.empty())) {   // no room, or nothing would become quicker
+      part_.reset();
+      return room_ > 0;
+    }
+    if (!p.weight && p.mapped.empty()) p.maker = std::make_unique<RowSearch::Maker>(*engine_.device, decoder_.head.w, engine_.energy, p.to);
   }
+  if (p.weight ? copy_rows(p) : copy_search(p)) part_.reset();
+  return true;
+}
+
+bool WeightCopy::copy_search(Part& p) {
+  if (p.maker && p.maker->step(128)) return false;
+  if (!p.maker) {
+    const size_t n = std::min(size_t(p.bytes) - size_t(p.done), size_t(kPiece));
+    std::memcpy(p.to + p.done, p.mapped.data() + p.done, n);
+    p.done += int64_t(n);
+    if (uint64_t(p.done) < p.bytes) return false;
+  }
+  engine_.search = std::make_unique<RowSearch>(*engine_.device, decoder_.head.w, std::span<const std::byte>(p.to, size_t(p.bytes)), arena_);
+  return true;
+}
+
+bool WeightCopy::copy_rows(Part& p) {
+  CpuBackend& device = *engine_.device;
   const Tensor& w = *p.weight;
   const bool x16 = becomes_x16(w);
   const size_t K = size_t(w.dim(1)), from_row = w.interleaved() ? x16_row_bytes(w.dtype(), K) : row_bytes(w.dtype(), K);
@@ -167,9 +196,8 @@ bool WeightCopy::work() {
     }
   });
   p.done = last;
-  if (last < groups) return true;
+  if (last < groups) return false;
   *p.weight = Tensor::view(device, p.to, w.shape(), w.dtype(), arena_, x16);
-  part_.reset();
   return true;
 }
 

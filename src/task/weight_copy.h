@@ -1,6 +1,6 @@
-// What makes a process quicker that lives beyond its first tokens: its weights in memory of large pages and in the x16 layout, and a
-// coarse copy of its head (RowSearch). Both are made in small pieces between steps, so that no step waits for them; results have
-// the same bits before, between and after.
+// What makes a process quicker that lives beyond its first tokens: its weights in large pages and in the x16 layout, and a coarse
+// copy of its head (RowSearch). Where the system can make large pages of a packed file's mapping, it is asked to, and nothing is copied.
+// All of it is done in small pieces between steps, so that no step waits for it; results have the same bits before, between and after.
 #pragma once
 #include <memory>
 #include <vector>
@@ -31,7 +31,11 @@ class WeightCopy {
   struct Arena;
   struct Part;                         // one weight's copy under way
   bool next();                         // begins the next part; false: there is none
+  void begin_weight(Tensor& w);
   bool work();                         // a piece; false: nothing is left
+  bool collapse();                     // a piece of the part's mapping into a large page; false: none is left, or it cannot be done
+  bool copy_rows(Part& p);             // a piece of a weight, of the head's coarse copy; true: that was the last one
+  bool copy_search(Part& p);
   std::byte* room_for(uint64_t bytes); // null: there is none
 
   Engine& engine_;
@@ -41,7 +45,7 @@ class WeightCopy {
   std::shared_ptr<Arena> arena_;
   std::unique_ptr<Part> part_;
   int steps_ = 0, searched_ = 0, read_ = 0;
-  bool large_pages_ = true, head_copied_ = false, search_copied_ = false;
+  bool large_pages_ = true, collapses_ = true, head_copied_ = false, search_copied_ = false;
 };
 
 }  // namespace tealight
