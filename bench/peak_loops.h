@@ -34,19 +34,19 @@ static double peak_fma(void) {
 #define PEAK_STEP(a) a = _mm512_fmadd_ps(a, m, c); PEAK_OPAQUE(a);
   PEAK_LOOP(__m512, c, PEAK_STEP)
 #undef PEAK_STEP
-  return 2.0 * 16 * kPeakChains * kPeakSteps;
+  return 2.0 * 16 * (kPeakChains * kPeakSteps);
 #elif defined(__FMA__)
   const __m256 m = _mm256_set1_ps(1.0001f), c = _mm256_set1_ps(0.5f);
 #define PEAK_STEP(a) a = _mm256_fmadd_ps(a, m, c); PEAK_OPAQUE(a);
   PEAK_LOOP(__m256, c, PEAK_STEP)
 #undef PEAK_STEP
-  return 2.0 * 8 * kPeakChains * kPeakSteps;
+  return 2.0 * 8 * (kPeakChains * kPeakSteps);
 #elif defined(__ARM_NEON)
   const float32x4_t m = vdupq_n_f32(1.0001f);
 #define PEAK_STEP(a) a = vfmaq_f32(m, a, m); PEAK_OPAQUE(a);
   PEAK_LOOP(float32x4_t, m, PEAK_STEP)
 #undef PEAK_STEP
-  return 2.0 * 4 * kPeakChains * kPeakSteps;
+  return 2.0 * 4 * (kPeakChains * kPeakSteps);
 #else
   return 0;
 #endif
@@ -59,32 +59,32 @@ static double peak_int8(void) {
 #define PEAK_STEP(a) a = _mm512_dpbusd_epi32(a, m, m); PEAK_OPAQUE(a);
   PEAK_LOOP(__m512i, m, PEAK_STEP)
 #undef PEAK_STEP
-  return 2.0 * 64 * kPeakChains * kPeakSteps;
+  return 2.0 * 64 * (kPeakChains * kPeakSteps);
 #elif defined(__AVXVNNI__)
   const __m256i m = _mm256_set1_epi8(3);
 #define PEAK_STEP(a) a = _mm256_dpbusd_avx_epi32(a, m, m); PEAK_OPAQUE(a);
   PEAK_LOOP(__m256i, m, PEAK_STEP)
 #undef PEAK_STEP
-  return 2.0 * 32 * kPeakChains * kPeakSteps;
+  return 2.0 * 32 * (kPeakChains * kPeakSteps);
 #elif defined(__AVX2__)
   __m256i m = _mm256_set1_epi8(3);
   const __m256i ones = _mm256_set1_epi16(1);
 #define PEAK_STEP(a) PEAK_OPAQUE(m); a = _mm256_add_epi32(a, _mm256_madd_epi16(_mm256_maddubs_epi16(m, m), ones)); PEAK_OPAQUE(a);
   PEAK_LOOP(__m256i, m, PEAK_STEP)
 #undef PEAK_STEP
-  return 2.0 * 32 * kPeakChains * kPeakSteps;
+  return 2.0 * 32 * (kPeakChains * kPeakSteps);
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
   const int8x16_t m = vdupq_n_s8(3);
 #define PEAK_STEP(a) a = vmmlaq_s32(a, m, m); PEAK_OPAQUE(a);
   PEAK_LOOP(int32x4_t, vdupq_n_s32(0), PEAK_STEP)
 #undef PEAK_STEP
-  return 2.0 * 32 * kPeakChains * kPeakSteps;
+  return 2.0 * 32 * (kPeakChains * kPeakSteps);
 #elif defined(__ARM_FEATURE_DOTPROD)
   const int8x16_t m = vdupq_n_s8(3);
 #define PEAK_STEP(a) a = vdotq_s32(a, m, m); PEAK_OPAQUE(a);
   PEAK_LOOP(int32x4_t, vdupq_n_s32(0), PEAK_STEP)
 #undef PEAK_STEP
-  return 2.0 * 16 * kPeakChains * kPeakSteps;
+  return 2.0 * 16 * (kPeakChains * kPeakSteps);
 #else
   return 0;
 #endif
@@ -107,7 +107,7 @@ static double peak_tiles(void) {
   }
   _tile_stored(0, data[4], 64);
   _tile_release();
-  return 4.0 * 2 * 16 * 16 * 64 * kPeakSteps;
+  return 4.0 * 2 * 16 * 16 * 64 * (+kPeakSteps);
 #else
   return 0;
 #endif
