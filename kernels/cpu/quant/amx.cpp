@@ -37,7 +37,7 @@ void configure(int k) {
     c.row_bytes[i] = uint16_t(i == 4 || i == 5 ? k : 64);
     c.rows[i] = uint8_t(i < 6 ? 16 : k / 4);
   }
-  __asm__ volatile("" ::: "memory");  // compilers may take the operand for 8 bytes and leave out the others' stores
+  __asm__ volatile("" : : "r"(&c) : "memory");  // compilers may take the operand for 8 bytes and leave out the others' stores
   _tile_loadconfig(&c);
 }
 
