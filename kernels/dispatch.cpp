@@ -1,6 +1,7 @@
 // Which instruction set: what the CPU and the system can do, found once: with at most four CPUID leaves, or on ARM from what the
 // kernel told the process at its start.
 #include "kernels/cpu/act.h"
+#include "kernels/cpu/attention/sizes.h"
 #include "kernels/cpu/parts.h"
 #include "kernels/cpu/scratch.h"
 
@@ -88,6 +89,12 @@ bool same(const char* a, const char* b) { return strcmp(a, b) == 0; }
 
 size_t act_bytes(Family family, int T, int K) { return size_t(T) * act_token_bytes(family, K); }
 
+void act_values(Family family, const void* act, int K, float* out) {
+  const ActTile a = act_tile(family, act, K, 0, 1);
+  const int block = family == Family::block256 ? 256 : 32;
+  for (int k = 0; k < K; k++) out[k] = float(a.q[k]) * a.dx[k / block];
+}
+
 size_t matmul_scratch_bytes(int K, int T) {
 #if TL_BUILD_AMX
   const int values = K < kIntPiece ? K : kIntPiece, tokens = amx_tokens(values);
@@ -95,6 +102,14 @@ size_t matmul_scratch_bytes(int K, int T) {
 #endif
   (void)K, (void)T;
   return kScratch;
+}
+
+size_t attention_score_bytes(int queries, int tiles) { return size_t(queries) * (score_stride(tiles) + 1) * sizeof(float); }
+
+size_t attention_work_bytes(int queries, int d, int dv) {
+  const size_t n = size_t(queries), k = n * size_t(d) + size_t(tiles_at_once(d)) * size_t(d) * 16;
+  const size_t v = (n + size_t(kPieceKeys)) * size_t(up16(dv));
+  return (k > v ? k : v) * sizeof(float);
 }
 
 const char* isa_name(Isa isa) { return kNames[int(isa)]; }

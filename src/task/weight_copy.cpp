@@ -1,0 +1,187 @@
+#include "src/task/weight_copy.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/x16.h"
+#include "src/base/checked.h"
+#include "src/base/clock.h"
+#include "src/task/sequence.h"
+
+namespace tealight {
+namespace {
+
+constexpr uint64_t kLargePage = 2 << 20;
+constexpr uint64_t kLeastBytes = 8 << 20;    // of all weights: fewer stay in the caches
+constexpr int kFirstStep = 8;                // a process that ends sooner has no use for a copy
+constexpr double kShare = 0.25;              // of a step's time
+constexpr uint64_t kPiece = 512 << 10;       // bytes between two looks at the clock
+
+bool worth_copying(const Tensor& w) { return w && w.rank() == 2 && w.dim(0) >= 16 && (w.is_contiguous() || w.interleaved()); }
+bool becomes_x16(const Tensor& w) { return w.interleaved() || has_x16(w.dtype()); }
+uint64_t copied_bytes(const Tensor& w) {
+  if (!becomes_x16(w)) return w.bytes();
+  return align_up(uint64_t(w.dim(0)), 16) * x16_row_bytes(w.dtype(), size_t(w.dim(1)));
+}
+
+long page_faults() {
+  rusage u;
+  getrusage(RUSAGE_SELF, &u);
+  return u.ru_minflt;
+}
+
+}  // namespace
+
+// One range of addresses for all copies, large pages where the system has them.
+struct WeightCopy::Arena {
+  std::byte *begin = nullptr, *at = nullptr, *end = nullptr;
+  void* mapped = nullptr;
+  size_t mapped_bytes = 0;
+
+  explicit Arena(uint64_t bytes) : mapped_bytes(size_t(align_up(bytes, kLargePage) + kLargePage)) {
+    mapped = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) {
+      mapped = nullptr;
+      return;
+    }
+    at = begin = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<uintptr_t>(mapped), kLargePage));
+    end = begin + align_up(bytes, kLargePage);
+    madvise(begin, size_t(end - begin), MADV_HUGEPAGE);
+  }
+  ~Arena() {
+    if (mapped) munmap(mapped, mapped_bytes);
+  }
+};
+
+struct WeightCopy::Part {
+  Tensor* weight = nullptr;            // null: the coarse copy of the head, made or as a packed file brought it
+  std::byte* to = nullptr;
+  int64_t done = 0;                    // groups of 16 rows, or bytes
+  std::unique_ptr<RowSearch::Maker> maker;
+};
+
+WeightCopy::WeightCopy(Engine& engine, nn::Decoder& decoder, uint64_t room) : engine_(engine), decoder_(decoder), room_(room) {
+  nn::each_weight(decoder, [&](const Tensor& w) {
+    // Of an embedding single rows are read, of the head all: it comes last, in one of two forms.
+    if (worth_copying(w) && &w != &decoder.embedding && &w != &decoder.positions && &w != &decoder.head.w)
+      todo_.push_back(const_cast<Tensor*>(&w));      // the decoder is not const
+  });
+  uint64_t need = std::max(copied_bytes(decoder.head.w), RowSearch::bytes_for(decoder.head.w)) + RowSearch::bytes_for(decoder.head.w);
+  for (const Tensor* w : todo_) need += align_up(copied_bytes(*w), 64);
+  if (need > room || need < kLeastBytes) {
+    todo_.clear();
+    room_ = 0;
+    return;
+  }
+  room_ = need + 128;
+  std::reverse(todo_.begin(), todo_.end());
+  if (decoder.searchable() && !engine.search)
+    engine.energy.assign(size_t(decoder.head.w.dim(1)), 0.0);
+}
+
+WeightCopy::~WeightCopy() = default;
+
+std::byte* WeightCopy::room_for(uint64_t bytes) {
+  if (!arena_) {
+    arena_ = std::make_shared<Arena>(room_);
+    if (!arena_->mapped) return nullptr;
+    // One page fault for the first two mebibytes: they are one page.
+    const long before = page_faults();
+    for (uint64_t i = 0; i < kLargePage; i += 4096) reinterpret_cast<volatile char*>(arena_->begin)[i] = 0;
+    large_pages_ = page_faults() - before < 64;
+  }
+  std::byte* p = arena_->at;
+  if (!p || bytes > uint64_t(arena_->end - p)) return nullptr;
+  arena_->at = p + align_up(bytes, 64);
+  return p;
+}
+
+bool WeightCopy::next() {
+  if (room_ == 0) return false;
+  const auto begin = [&](Tensor* w, uint64_t bytes) {
+    std::byte* to = room_for(bytes);
+    if (!to) return false;
+    part_ = std::make_unique<Part>();
+    part_->weight = w;
+    part_->to = to;
+    return true;
+  };
+  while (!todo_.empty()) {
+    Tensor* w = todo_.back();
+    todo_.pop_back();
+    if (!begin(w, copied_bytes(*w))) return false;
+    if (large_pages_ || (becomes_x16(*w) && !w->interleaved())) return true;
+    part_.reset();                     // nothing would become quicker
+    arena_->at -= align_up(copied_bytes(*w), 64);
+  }
+  Tensor& head = decoder_.head.w;
+  if (searched_ > 0 && decoder_.searchable() && !search_copied_ && (large_pages_ || !engine_.search)) {
+    search_copied_ = true;
+    if (!begin(nullptr, RowSearch::bytes_for(head))) return false;
+    if (!engine_.search) part_->maker = std::make_unique<RowSearch::Maker>(*engine_.device, head, engine_.energy, part_->to);
+    return true;
+  }
+  if ((read_ > kFirstStep || !engine_.search) && !head_copied_ && worth_copying(head) &&
+      (large_pages_ || (becomes_x16(head) && !head.interleaved()))) {
+    head_copied_ = true;
+    return begin(&head, copied_bytes(head));
+  }
+  return false;
+}
+
+bool WeightCopy::work() {
+  if (!part_ && !next()) return false;
+  Part& p = *part_;
+  CpuBackend& device = *engine_.device;
+  if (!p.weight) {
+    const size_t bytes = size_t(RowSearch::bytes_for(decoder_.head.w));
+    if (p.maker && p.maker->step(128)) return true;
+    if (!p.maker) {
+      const size_t n = std::min(bytes - size_t(p.done), size_t(kPiece));
+      std::memcpy(p.to + p.done, engine_.search->bytes().data() + p.done, n);
+      p.done += int64_t(n);
+      if (size_t(p.done) < bytes) return true;
+    }
+    engine_.search = std::make_unique<RowSearch>(device, decoder_.head.w, std::span<const std::byte>(p.to, bytes), arena_);
+    part_.reset();
+    return true;
+  }
+  const Tensor& w = *p.weight;
+  const bool x16 = becomes_x16(w);
+  const size_t K = size_t(w.dim(1)), from_row = w.interleaved() ? x16_row_bytes(w.dtype(), K) : row_bytes(w.dtype(), K);
+  const size_t to_row = x16 ? x16_row_bytes(w.dtype(), K) : from_row;
+  const int64_t rows = w.dim(0), groups = (rows + 15) / 16;
+  const int64_t first = p.done, last = std::min(groups, first + std::max<int64_t>(1, int64_t(kPiece / (16 * to_row))));
+  const auto* from = w.data<std::byte>();
+  const int threads = device.threads();
+  device.run([&](int t) {
+    for (int64_t g = first + (last - first) * t / threads; g < first + (last - first) * (t + 1) / threads; g++) {
+      const int m = int(std::min<int64_t>(16, rows - g * 16));
+      const std::byte* source = from + size_t(g * 16) * from_row;
+      std::byte* to = p.to + size_t(g * 16) * to_row;
+      if (x16 && !w.interleaved()) kernels::interleave_x16(w.dtype(), source, m, int(K), to);
+      else std::memcpy(to, source, (x16 ? 16 : size_t(m)) * to_row);
+    }
+  });
+  p.done = last;
+  if (last < groups) return true;
+  *p.weight = Tensor::view(device, p.to, w.shape(), w.dtype(), arena_, x16);
+  part_.reset();
+  return true;
+}
+
+void WeightCopy::after_step(double step_us) {
+  if (steps_++ < kFirstStep) return;
+  const int64_t begin = monotonic_us();
+  while (double(monotonic_us() - begin) < kShare * step_us)
+    if (!work()) break;
+}
+
+void WeightCopy::finish() {
+  while (work()) {}
+}
+
+}  // namespace tealight
