@@ -37,7 +37,7 @@ void configure(int k) {
     c.row_bytes[i] = uint16_t(i == 4 || i == 5 ? k : 64);
     c.rows[i] = uint8_t(i < 6 ? 16 : k / 4);
   }
-  __asm__ volatile("" ::: "memory");  // compilers may take the operand for 8 bytes and leave out the others' stores
+  __asm__ volatile("" : : "r"(&c) : "memory");  // compilers may take the operand for 8 bytes and leave out the others' stores
   _tile_loadconfig(&c);
 }
 
@@ -63,9 +63,11 @@ Tokens tokens_in(uint8_t* at, int values, int block) {
 void rows_of_four(const int8_t* q, int values, int k, int8_t* to) {
   for (int i = 0; i < values; i += 16, q += 64) {
     const __m128i a = load128(q), b = load128(q + 16), c = load128(q + 32), d = load128(q + 48);
-    const __m128i ab = _mm_unpacklo_epi32(a, b), cd = _mm_unpacklo_epi32(c, d), ab2 = _mm_unpackhi_epi32(a, b), cd2 = _mm_unpackhi_epi32(c, d);
+    const __m128i ab = _mm_unpacklo_epi32(a, b), cd = _mm_unpacklo_epi32(c, d);
+    const __m128i ab2 = _mm_unpackhi_epi32(a, b), cd2 = _mm_unpackhi_epi32(c, d);
+    const __m128i row[4] = {_mm_unpacklo_epi64(ab, cd), _mm_unpackhi_epi64(ab, cd), _mm_unpacklo_epi64(ab2, cd2),
+                            _mm_unpackhi_epi64(ab2, cd2)};
     int8_t* at = to + i / k * k * 16 + i % k;
-    const __m128i row[4] = {_mm_unpacklo_epi64(ab, cd), _mm_unpackhi_epi64(ab, cd), _mm_unpacklo_epi64(ab2, cd2), _mm_unpackhi_epi64(ab2, cd2)};
     for (int t = 0; t < 4; t++) _mm_storeu_si128(reinterpret_cast<__m128i*>(at + t * k), row[t]);
   }
 }
@@ -236,6 +238,10 @@ void multiply_tiles(const QuantCode& code, bool x16, const Matmul& m) {
   if (m.T < kAmxFewest) return multiply(code, x16, m);
   const int B = info(code.type).block, step = B == 256 ? 32 : 16, piece = kIntPiece / B, blocks = m.K / B;
   const int values = min_int(m.K, kIntPiece), some = amx_tokens(values);  // tokens that are laid out at a time
+  const auto times32 = code.min      ? times_tokens32<Beside::min>
+                       : code.offset ? times_tokens32<Beside::offset>
+                                     : times_tokens32<Beside::nothing>;
+  const auto times256 = !code.min ? times_tokens256<0> : code.sub == 32 ? times_tokens256<4> : times_tokens256<8>;
   const Panel p = panel_in(m.scratch, B);
   uint8_t* parts = static_cast<uint8_t*>(m.scratch) + kIntScratch;
   uint8_t* laid_out = parts + kAmxSplit;
@@ -253,8 +259,8 @@ void multiply_tiles(const QuantCode& code, bool x16, const Matmul& m) {
           uint8_t* at = laid_out + size_t((t - t0) / 16) * each;
           const Tokens a[2] = {tokens_in(at, n * B, B), tokens_in(at + each, n * B, B)};
           const Output out = {m.y + size_t(t) * m.ldy + r, m.ldy, min_int(step, t1 - t), min_int(16, m.r1 - r), b == 0};
-          if (B == 256) (!code.min ? times_tokens256<0> : code.sub == 32 ? times_tokens256<4> : times_tokens256<8>)(p, parts, n, a, out);
-          else (code.min ? times_tokens32<Beside::min> : code.offset ? times_tokens32<Beside::offset> : times_tokens32<Beside::nothing>)(p, n, a[0], out);
+          if (B == 256) times256(p, parts, n, a, out);
+          else times32(p, n, a[0], out);
         }
       }
     }
