@@ -12,27 +12,38 @@ namespace tealight::kernels {
 // the block sums that kernels need. The layout inside is the kernels' own (kernels/cpu/act.h) and the same for every
 // instruction set.
 size_t act_bytes(Family family, int T, int K);
+// The values of one token's activations (T = 1) as they multiply: code * scale, rounded once. K floats.
+void act_values(Family family, const void* act, int K, float* out);
 
 // Scratch that one thread needs for a matmul of any type with rows of K values and T tokens.
 size_t matmul_scratch_bytes(int K, int T);
 
-// Attention of one group of query heads (the heads that share a K/V head) of one token over positions lo..hi-1.
+// Attention of the query heads that share a K/V head, of one row or of some rows of one sequence, each over its positions lo..hi-1.
 //   Tile j, tile_bytes after the one before, holds positions 16 j .. 16 j + 15: K as [d][16], V as [16][dv]; of type kv (f32 or
 //   f16); both begin at position 0 of the sequence, or at `first` (a multiple of 16) when earlier positions were dropped.
+// Queries are numbered row by row. A query's bits do not depend on those beside it, nor on how the three passes are cut:
+// attention_scores over all tiles, then attention_weights over all queries, then attention_sum over all columns.
 struct Attention {
-  const float* q;       // [heads][d], heads `q_stride` floats apart
-  size_t q_stride;
+  struct Row {
+    int lo, hi;         // visible positions, relative to the first tile; lo < hi
+  };
+  const float* q;       // [rows][heads][d], rows `q_row` and heads `q_stride` floats apart
+  size_t q_row, q_stride;
   const void* k;        // K in the first tile
   const void* v;        // V in the first tile
   size_t tile_bytes;    // a multiple of the element
   Dtype kv;
-  int heads, d, dv;
-  int lo, hi;           // visible positions, relative to the first tile; lo < hi
+  int rows, heads, d, dv;
+  const Row* seen;      // [rows]; neither bound falls from row to row
   float scale, softcap; // score = scale * dot(q, k), then softcap * tanh(score / softcap) where softcap > 0
-  float* out;           // [heads][dv], heads `out_stride` floats apart
-  size_t out_stride;
-  float* scratch;       // heads * align16(hi) floats
+  float* out;           // [rows][heads][dv]
+  size_t out_row, out_stride;
+  float* scores;        // attention_score_bytes: between the passes, shared by the threads
+  float* work;          // attention_work_bytes: within one call
 };
+// Attention reads tiles seen[0].lo / 16 to (seen[rows - 1].hi - 1) / 16: so many.
+size_t attention_score_bytes(int queries, int tiles);
+size_t attention_work_bytes(int queries, int d, int dv);
 
 struct Table {
   const char* isa;      // a word of isa_name
@@ -68,7 +79,10 @@ struct Table {
   void (*rope)(float* x, const float* cos, const float* sin, int n, bool neox);
   // x -> softmax(x) in place; max, exp(x - max), sum in 16 lanes and the fixed tree, times 1/sum.
   void (*softmax)(float* x, int n);
-  void (*attention)(const Attention&);
+  // Three passes, each of which may be cut: tiles (see above), queries, columns (at multiples of 16).
+  void (*attention_scores)(const Attention&, int first_tile, int end_tile);
+  void (*attention_weights)(const Attention&, int first_query, int end_query);
+  void (*attention_sum)(const Attention&, int first_column, int end_column);
 
   // Elementwise over n floats; out may be an input.
   void (*add)(const float* a, const float* b, float* out, size_t n);
@@ -82,8 +96,8 @@ struct Table {
   bool (*all_finite)(const float* x, size_t n);
 };
 
-enum class Isa : uint8_t { ref, avx2, avx512, neon, i8mm };  // of one architecture, the better ones later
-constexpr int kIsas = 5;
+enum class Isa : uint8_t { ref, avx2, avxvnni, avx512, amx, neon, i8mm };  // of one architecture, the better ones later
+constexpr int kIsas = 7;
 const char* isa_name(Isa isa);
 bool isa_supported(Isa isa);          // by this CPU and this build
 const Table& table(Isa isa);          // isa_supported(isa)

@@ -61,8 +61,8 @@ def check_wrong_usage() -> None:
                       (["stdio", "m", "x"], "unexpected argument"), (["bench", "m", "x"], "unexpected argument"), (["bench"], "no MODEL")]:
         expect(call(*args), 2, err)
         expect(call(*args), 2, "--help'")
-    expect(call("run", "m", "a", TEALIGHT_ISA="nope"), 2, "TEALIGHT_ISA: unknown word (known: ref, avx2, avx512, neon, i8mm)")
-    for word in ["avx2", "avx512", "neon", "i8mm"]:
+    expect(call("run", "m", "a", TEALIGHT_ISA="nope"), 2, "TEALIGHT_ISA: unknown word (known: ref, avx2, avxvnni, avx512, amx, neon, i8mm)")
+    for word in ["avx2", "avxvnni", "avx512", "amx", "neon", "i8mm"]:
         lacking = call("run", "m", "a", TEALIGHT_ISA=word)
         if lacking.returncode == 2:
             assert lacking.stderr == f"tealight: {word}: not supported by this CPU\n", lacking.stderr

@@ -1,7 +1,8 @@
-// The AVX-512 intrinsics that kernels/ uses, as functions of SIMDe, so that the avx512 sources can be compiled for AVX2 and
-// compared with ref on any machine. What SIMDe 0.7 lacks, or does not fuse, is written out as two halves.
+// The AVX-512 and AVX-VNNI intrinsics that kernels/ uses, as functions of SIMDe, so that the sources of those sets can be compiled
+// for AVX2 and compared with ref on any machine. What SIMDe 0.7 lacks, or does not fuse, is written out as two halves.
 #pragma once
 #include <simde/x86/avx512.h>
+#include <string.h>
 
 namespace emulate {
 inline __m256 low(__m512 v) { return simde_mm512_castps512_ps256(v); }
@@ -26,7 +27,44 @@ inline __m512i srai16(__m512i a, int n) { return join(_mm256_srai_epi16(low(a), 
 inline __m512i from_u16(__m256i a) {
   return join(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)), _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1)));
 }
+inline __m512 load_masked(__mmask16 mask, const float* p) {
+  float v[16];
+  for (int i = 0; i < 16; i++) v[i] = mask >> i & 1 ? p[i] : 0;
+  return simde_mm512_loadu_ps(v);
+}
+inline void store_masked(float* p, __mmask16 mask, __m512 a) {
+  float v[16];
+  simde_mm512_storeu_ps(v, a);
+  for (int i = 0; i < 16; i++)
+    if (mask >> i & 1) p[i] = v[i];
+}
+// Products of bytes by fours, and of 16-bit numbers by twos, added.
+inline __m256i dpbusd(__m256i acc, __m256i u, __m256i s) {
+  int32_t sum[8];
+  uint8_t a[32];
+  int8_t b[32];
+  memcpy(sum, &acc, 32), memcpy(a, &u, 32), memcpy(b, &s, 32);
+  for (int i = 0; i < 32; i++) sum[i / 4] += a[i] * b[i];
+  memcpy(&acc, sum, 32);
+  return acc;
+}
+inline __m256i dpwssd(__m256i acc, __m256i a, __m256i b) { return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)); }
 }  // namespace emulate
+
+#undef _mm512_maskz_loadu_ps
+#define _mm512_maskz_loadu_ps emulate::load_masked
+#undef _mm512_mask_storeu_ps
+#define _mm512_mask_storeu_ps emulate::store_masked
+#undef _mm256_dpbusd_avx_epi32
+#define _mm256_dpbusd_avx_epi32 emulate::dpbusd
+#undef _mm256_dpwssd_avx_epi32
+#define _mm256_dpwssd_avx_epi32 emulate::dpwssd
+#undef _mm512_mullo_epi16
+#define _mm512_mullo_epi16 simde_mm512_mullo_epi16
+#undef _mm512_slli_epi16
+#define _mm512_slli_epi16 simde_mm512_slli_epi16
+#undef _mm512_sub_epi8
+#define _mm512_sub_epi8 simde_mm512_sub_epi8
 
 #undef _mm512_fmadd_ps
 #define _mm512_fmadd_ps emulate::fmadd

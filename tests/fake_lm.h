@@ -87,6 +87,10 @@ class FakeSequence : public Sequence {
     if (m_.on_step) m_.on_step();
     return logits_;
   }
+  Logits eval_last(std::span<const TokenId> ids, size_t rows, int) override {
+    TEALIGHT_CHECK(rows == 1);
+    return eval(ids);
+  }
   void eval_all(std::span<const TokenId>, LogitsSink, void*) override {}
   size_t position() const override { return ids_.size(); }
   std::span<const TokenId> ids() const override { return ids_; }

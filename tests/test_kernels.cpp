@@ -1,5 +1,6 @@
 // Every instruction set against `ref`, bit for bit, and `ref` against plain double arithmetic.
-// Built a second time (test_kernels_emulated) with the avx512 sources compiled through SIMDe, which runs them anywhere.
+// Built a second time (test_kernels_emulated) with the sources of avxvnni, avx512 and amx compiled through functions that do what
+// the instructions do, which runs them anywhere.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -24,7 +25,7 @@ const Table& ref() { return table(Isa::ref); }
 // The sets to compare with ref.
 std::vector<const Table*> others() {
 #ifdef TEALIGHT_EMULATED
-  return {&table(Isa::avx512)};
+  return {&table(Isa::avxvnni), &table(Isa::avx512), &table(Isa::amx)};
 #else
   std::vector<const Table*> t;
   for (int i = 1; i < kIsas; i++)
@@ -133,7 +134,7 @@ TEST_CASE("kernels: which instruction sets run here") {
   CHECK(choose(nullptr, &error) != nullptr);
   CHECK(choose("ref", &error) == &ref());
   CHECK(choose("mmx", &error) == nullptr);
-  CHECK(std::string(error).find("ref, avx2, avx512, neon, i8mm") != std::string::npos);
+  CHECK(std::string(error).find("ref, avx2, avxvnni, avx512, amx, neon, i8mm") != std::string::npos);
   for (int i = 0; i < kIsas; i++) {
     CHECK((choose(isa_name(Isa(i)), &error) != nullptr) == isa_supported(Isa(i)));
     if (!isa_supported(Isa(i))) CHECK(std::string(error) == std::string(isa_name(Isa(i))) + ": not supported by this CPU");
@@ -226,6 +227,30 @@ std::unique_ptr<Buffer<uint8_t>> interleaved(Dtype type, const std::vector<uint8
 }
 
 }  // namespace
+
+TEST_CASE("kernels: integer products of any number of tokens with any number of rows, plain and interleaved") {
+  for (const Fields& f : kIntegerTypes)
+    for (int mode = 0; mode < kModes; mode++)
+      for (int T = 4; T <= 70; T += mode == plain_data ? 1 : 13) {
+        const Family family = info(f.type).family;
+        const int N = 1 + (T * 7 + mode) % 37, K = (1 + T % 6) * info(f.type).block;
+        const auto w = random_rows(f, N, K, Mode(mode));
+        const auto groups = interleaved(f.type, w, N, K);
+        Buffer<float> x(size_t(T) * size_t(K)), want(size_t(T) * size_t(N)), y(want.size);
+        random_activations(x, Mode(mode));
+        Buffer<uint8_t> act(act_bytes(family, T, K)), scratch(matmul_scratch_bytes(K, T));
+        REQUIRE(ref().quantize(family, x.get(), size_t(K), T, K, act.get()));
+        run_int(ref(), f.type, w, K, act, T, want, N, 0, N);
+        for (const Table* t : others()) {
+          std::memset(y.get(), 0xff, y.size * 4);
+          run_int(*t, f.type, w, K, act, T, y, N, 0, N);
+          CHECK_MESSAGE(differences(want.get(), y.get(), y.size) == 0, where(*t, f.type, mode, K, N, T));
+          std::memset(y.get(), 0xff, y.size * 4);
+          t->matmul_x16[int(f.type)](groups->get(), K, act.get(), T, y.get(), size_t(N), 0, N, scratch.get());
+          CHECK_MESSAGE(differences(want.get(), y.get(), y.size) == 0, where(*t, f.type, mode, K, N, T) << " x16");
+        }
+      }
+}
 
 TEST_CASE("kernels: rows go into the x16 layout, field by field and word by word, and come out again") {
   for (const Fields& f : kIntegerTypes)
@@ -526,14 +551,26 @@ double value(uint16_t h) {
   return f;
 }
 
+// The three passes; each in `cuts` pieces.
+void attend(const Table& t, const Attention& a, int cuts = 1) {
+  const int first = a.seen[0].lo / 16, tiles = (a.seen[a.rows - 1].hi + 15) / 16 - first, queries = a.rows * a.heads, panels = (a.dv + 15) / 16;
+  for (int i = 0; i < cuts; i++)
+    if (tiles * i / cuts < tiles * (i + 1) / cuts) t.attention_scores(a, first + tiles * i / cuts, first + tiles * (i + 1) / cuts);
+  for (int i = 0; i < cuts; i++) t.attention_weights(a, queries * i / cuts, queries * (i + 1) / cuts);
+  for (int i = 0; i < cuts; i++)
+    if (panels * i / cuts < panels * (i + 1) / cuts) t.attention_sum(a, 16 * (panels * i / cuts), std::min(16 * (panels * (i + 1) / cuts), a.dv));
+}
+
+// Row r sees positions lo[r]..hi[r]-1.
 template <class E>
-void check_attention(int d, int dv, int heads, int lo, int hi, float softcap) {
+void check_attention(int d, int dv, int heads, const std::vector<Attention::Row>& seen, float softcap) {
+  const int rows = int(seen.size()), lo = seen[0].lo, hi = seen.back().hi, queries = rows * heads;
   const size_t tiles = size_t(hi + 15) / 16, qs = size_t(d) + 3, os = size_t(dv) + 5;
-  Buffer<float> q(qs * size_t(heads)), out(os * size_t(heads)), want(out.size), scratch(size_t(heads) * tiles * 16);
+  const size_t score_bytes = attention_score_bytes(queries, int(tiles) - lo / 16), work_bytes = attention_work_bytes(queries, d, dv);
+  Buffer<float> q(qs * size_t(queries)), out(os * size_t(queries)), want(out.size), scores(score_bytes / 4), work(work_bytes / 4);
   // A tile holds K, V and something else; NaN where nothing is written.
   const size_t tile = 16 * size_t(d + dv) + 48;
   Buffer<E> kv(tiles * tile);
-  std::vector<double> scores(size_t(hi), 0.0);
   auto k = [&](int j, int i) -> E& { return kv[size_t(j / 16) * tile + size_t(i) * 16 + size_t(j % 16)]; };
   auto v = [&](int j, int i) -> E& { return kv[size_t(j / 16) * tile + size_t(d) * 16 + size_t(j % 16 * dv + i)]; };
   for (auto* p = q.get(); p < q.get() + q.size; p++) *p = normal();
@@ -542,37 +579,53 @@ void check_attention(int d, int dv, int heads, int lo, int hi, float softcap) {
     for (int i = 0; i < dv; i++) v(j, i) = element<E>(normal());
   }
   Attention a{};
-  a.q = q.get(), a.q_stride = qs, a.k = &kv[0], a.v = &kv[size_t(d) * 16], a.tile_bytes = tile * sizeof(E), a.kv = sizeof(E) == 2 ? Dtype::f16 : Dtype::f32;
-  a.heads = heads, a.d = d, a.dv = dv, a.lo = lo, a.hi = hi, a.scale = 1 / std::sqrt(float(d)), a.softcap = softcap;
-  a.out = want.get(), a.out_stride = os, a.scratch = scratch.get();
-  ref().attention(a);
+  a.q = q.get(), a.q_row = qs * size_t(heads), a.q_stride = qs, a.k = &kv[0], a.v = &kv[size_t(d) * 16], a.tile_bytes = tile * sizeof(E);
+  a.kv = sizeof(E) == 2 ? Dtype::f16 : Dtype::f32;
+  a.rows = rows, a.heads = heads, a.d = d, a.dv = dv, a.seen = seen.data(), a.scale = 1 / std::sqrt(float(d)), a.softcap = softcap;
+  a.out = out.get(), a.out_row = os * size_t(heads), a.out_stride = os, a.scores = scores.get(), a.work = work.get();
+  // What is wanted: ref, one query at a time.
   double worst = 0;
-  for (int h = 0; h < heads; h++) {
+  for (int i = 0; i < queries; i++) {
+    Attention one = a;
+    one.rows = one.heads = 1;
+    one.q += size_t(i) * qs, one.seen += i / heads, one.out = want.get() + size_t(i) * os;
+    attend(ref(), one);
+    const auto [begin, end] = seen[size_t(i / heads)];
+    std::vector<double> e;
     double most = -1e30, total = 0;
-    for (int j = lo; j < hi; j++) {
+    for (int j = begin; j < end; j++) {
       double s = 0;
-      for (int i = 0; i < d; i++) s += double(q[size_t(h) * qs + size_t(i)]) * value(k(j, i));
+      for (int c = 0; c < d; c++) s += double(one.q[c]) * value(k(j, c));
       s *= double(a.scale);
       if (softcap > 0) s = softcap * std::tanh(s / softcap);
-      scores[size_t(j)] = s;
+      e.push_back(s);
       most = std::max(most, s);
     }
-    for (int j = lo; j < hi; j++) total += std::exp(scores[size_t(j)] - most);
-    for (int i = 0; i < dv; i++) {
+    for (double& s : e) total += s = std::exp(s - most);
+    for (int c = 0; c < dv; c++) {
       double o = 0;
-      for (int j = lo; j < hi; j++) o += std::exp(scores[size_t(j)] - most) / total * value(v(j, i));
-      worst = std::max(worst, std::fabs(o - double(want[size_t(h) * os + size_t(i)])));
+      for (int j = begin; j < end; j++) o += e[size_t(j - begin)] / total * value(v(j, c));
+      worst = std::max(worst, std::fabs(o - double(one.out[c])));
     }
   }
-  CHECK_MESSAGE(worst < 1e-5, "d " << d << " lo " << lo << " hi " << hi);
-  for (const Table* t : others()) {
-    if (!t->attention) continue;
-    a.out = out.get();
-    std::memset(out.get(), 0xff, out.size * 4);
-    std::memset(scratch.get(), 0xff, scratch.size * 4);
-    t->attention(a);
-    CHECK_MESSAGE(std::memcmp(out.get(), want.get(), out.size * 4) == 0, t->isa << " d " << d << " dv " << dv << " heads " << heads << " lo " << lo << " hi " << hi);
-  }
+  CHECK_MESSAGE(worst < 1e-5, "d " << d << " lo " << lo << " hi " << hi << " rows " << rows);
+  for (const Table* t : others())
+    for (int cuts : {1, 3}) {
+      if (!t->attention_sum) continue;
+      std::memset(out.get(), 0xff, out.size * 4);
+      std::memset(scores.get(), 0xff, score_bytes);
+      std::memset(work.get(), 0xff, work_bytes);
+      attend(*t, a, cuts);
+      CHECK_MESSAGE(std::memcmp(out.get(), want.get(), out.size * 4) == 0,
+                    t->isa << " d " << d << " dv " << dv << " rows " << rows << " heads " << heads << " lo " << lo << " hi " << hi << " cuts " << cuts);
+    }
+}
+
+// `rows` rows from `position` on that see themselves and up to window - 1 before.
+std::vector<Attention::Row> causal(int position, int rows, int window = 1 << 20) {
+  std::vector<Attention::Row> v;
+  for (int p = position; p < position + rows; p++) v.push_back({std::max(0, p - window + 1), p + 1});
+  return v;
 }
 
 }  // namespace
@@ -582,12 +635,31 @@ TEST_CASE("kernels: attention: same bits for every length and head size, and nea
   for (auto [d, dv] : kDims) {
     for (int n = 1; n <= 70; n += d > 128 ? 7 : 1) {
       const int heads = 1 + n % 7;
-      check_attention<uint16_t>(d, dv, heads, 0, n, n % 3 ? 0.0f : 20.0f);
-      check_attention<float>(d, dv, heads, n / 2, n, 0.0f);
-      check_attention<uint16_t>(d, dv, heads, n - 1, n + 9, 0.0f);
+      check_attention<uint16_t>(d, dv, heads, {{0, n}}, n % 3 ? 0.0f : 20.0f);
+      check_attention<float>(d, dv, heads, {{n / 2, n}}, 0.0f);
+      check_attention<uint16_t>(d, dv, heads, {{n - 1, n + 9}}, 0.0f);
     }
-    check_attention<uint16_t>(d, dv, 4, 3, 300, 0.0f);
+    check_attention<uint16_t>(d, dv, 4, {{3, 300}}, 0.0f);
   }
+}
+
+TEST_CASE("kernels: attention: rows of a prompt give what each gives alone") {
+  constexpr int kDims[][2] = {{64, 64}, {20, 24}, {128, 80}, {256, 256}};
+  for (auto [d, dv] : kDims)
+    for (int heads : {1, 3, 4, 8})
+      for (int rows : {2, 5, 16, 33}) {
+        if (rows * heads * d > 20000) continue;
+        const int at = rows * heads % 37;
+        check_attention<uint16_t>(d, dv, heads, causal(0, rows), 0.0f);
+        check_attention<uint16_t>(d, dv, heads, causal(at, rows), 15.0f);
+        check_attention<float>(d, dv, heads, causal(at + 100, rows), 0.0f);
+        for (int window : {1, 2, 7, 40}) {
+          check_attention<uint16_t>(d, dv, heads, causal(at, rows, window), 0.0f);
+          check_attention<float>(d, dv, heads, causal(at + 70, rows, window), 0.0f);
+        }
+      }
+  // Rows that skip positions, and rows that repeat one.
+  check_attention<uint16_t>(64, 64, 3, {{0, 5}, {0, 5}, {3, 40}, {17, 41}, {17, 120}, {119, 300}}, 0.0f);
 }
 
 namespace {

@@ -173,7 +173,7 @@ TEST_CASE("lm: sequences evaluated together get the bits that each gets alone") 
       for (size_t i = 0; i < 4; i++) work.push_back({joint[i].get(), {ids.data() + at[i], parts[i][step]}, {}, {}});
       lm->eval(work);
       for (size_t i = 0; i < 4; i++) {
-        const std::vector<float> got(work[i].logits.begin(), work[i].logits.end());
+        const std::vector<float> got(work[i].logits.all.begin(), work[i].logits.all.end());
         const std::span<const float> want = alone[i]->eval({ids.data() + at[i], parts[i][step]});
         REQUIRE(!work[i].error);
         REQUIRE(got.size() == want.size());
@@ -196,7 +196,7 @@ TEST_CASE("lm: in a joint evaluation one sequence's error is its own") {
   CHECK(b->position() == 0);
   CHECK(c->position() == 0);
   const std::span<const float> want = alone->eval(ids);
-  CHECK(std::memcmp(want.data(), work[0].logits.data(), want.size_bytes()) == 0);
+  CHECK(std::memcmp(want.data(), work[0].logits.all.data(), want.size_bytes()) == 0);
 }
 
 TEST_CASE("lm: a restored snapshot goes on with the same bits") {

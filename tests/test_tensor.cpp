@@ -19,7 +19,8 @@ using namespace tealight;
 
 namespace {
 
-constexpr kernels::Isa kEverySet[] = {kernels::Isa::ref, kernels::Isa::avx2, kernels::Isa::avx512, kernels::Isa::neon, kernels::Isa::i8mm};
+constexpr kernels::Isa kEverySet[] = {kernels::Isa::ref, kernels::Isa::avx2, kernels::Isa::avxvnni, kernels::Isa::avx512,
+                                      kernels::Isa::amx, kernels::Isa::neon, kernels::Isa::i8mm};
 
 struct Cpu {
   CpuBackend device{kernels::table(kernels::Isa::ref), 2, true};

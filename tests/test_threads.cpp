@@ -97,6 +97,15 @@ TEST_CASE("threads: cgroup quotas are rounded down, and absent files mean no quo
     CHECK(quota_cpus(one.path.c_str()) == 2);
     one.write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
     CHECK(quota_cpus(one.path.c_str()) == 0);
+    one.write("/proc/self/cgroup", "9:name=systemd:/x\n3:cpuset:/\n1:cpuacct,cpu:/a/b\n0::/\n");
+    one.write("/sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us", "350000\n");
+    one.write("/sys/fs/cgroup/cpu/a/b/cpu.cfs_period_us", "100000\n");
+    CHECK(quota_cpus(one.path.c_str()) == 3);        // the process's own group
+    one.write("/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "100000\n");
+    one.write("/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n");
+    CHECK(quota_cpus(one.path.c_str()) == 1);
+    one.write("/proc/self/cgroup", "1:cpu:strange\nno line\n");
+    CHECK(quota_cpus(one.path.c_str()) == 0);
   }
 }
 
@@ -111,4 +120,13 @@ TEST_CASE("threads: Lambda's memory size bounds the default, never above the mac
   setenv("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "nonsense", 1);
   CHECK(default_threads() == machine);
   unsetenv("AWS_LAMBDA_FUNCTION_MEMORY_SIZE");
+}
+
+TEST_CASE("threads: every share is run once, by whomever") {
+  ThreadPool pool(4);
+  std::vector<std::atomic<int>> runs(4);
+  for (int job = 1; job <= 20000; job++) {
+    pool.run([&](int share) { runs[size_t(share)].fetch_add(1, std::memory_order_relaxed); });
+    for (auto& r : runs) REQUIRE(r.load() == job);
+  }
 }

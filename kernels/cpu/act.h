@@ -14,15 +14,6 @@
 #include "kernels/cpu/base.h"
 
 namespace tealight::kernels {
-namespace {
-
-constexpr int kTile = 4;
-
-constexpr size_t act_token_bytes(Family family, int K) {
-  const size_t k = size_t(K);
-  const size_t used = family == Family::block256 ? k + k / 256 * 4 + k / 16 * 2 + k / 32 * 2 : k + k / 32 * 12;
-  return (used + 63) & ~size_t(63);
-}
 
 struct ActTile {
   int8_t* q;
@@ -32,6 +23,16 @@ struct ActTile {
   int16_t* sum16;
   int16_t* sum32;
 };
+
+namespace {
+
+constexpr int kTile = 4;
+
+constexpr size_t act_token_bytes(Family family, int K) {
+  const size_t k = size_t(K);
+  const size_t used = family == Family::block256 ? k + k / 256 * 4 + k / 16 * 2 + k / 32 * 2 : k + k / 32 * 12;
+  return (used + 63) & ~size_t(63);
+}
 
 // The tile of n tokens that begins at `token` (a multiple of 4, or one of the last T % 4).
 inline ActTile act_tile(Family family, const void* act, int K, int token, int n) {
@@ -50,6 +51,17 @@ inline ActTile act_tile(Family family, const void* act, int K, int token, int n)
     a.s = reinterpret_cast<float*>(p);
     a.sum = reinterpret_cast<int32_t*>(p + tokens * (k / 32) * 4);
   }
+  return a;
+}
+
+// The same from block b on.
+inline ActTile tile_from(Family family, const void* act, int K, int token, int n, int b) {
+  ActTile a = act_tile(family, act, K, token, n);
+  const int at = b * n;
+  a.q += size_t(at) * (family == Family::block256 ? 256 : 32);
+  a.dx += at;
+  if (family == Family::block256) a.sum16 += at * 16, a.sum32 += at * 8;
+  else a.s += at, a.sum += at;
   return a;
 }
 

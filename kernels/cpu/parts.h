@@ -14,6 +14,8 @@ TL_PARTS(avx2)
 TL_PARTS(avx512)
 TL_PARTS(neon)
 #undef TL_PARTS
-void quant_i8mm(Table& t);  // the rest is neon's
+void quant_avxvnni(Table& t);  // the rest is avx2's
+void quant_amx(Table& t);      // the rest is avx512's
+void quant_i8mm(Table& t);     // the rest is neon's
 
 }  // namespace tealight::kernels

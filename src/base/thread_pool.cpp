@@ -39,15 +39,23 @@ int affinity_cpus() {
 }
 
 constexpr size_t kStackBytes = 512 << 10;   // kernels keep small tiles on the stack; musl's default is 128 KiB
+constexpr int kCallerSpins = 4000;          // far longer than equal shares differ
 constexpr int kSpins = 100'000;             // about 2-4 ms of pause instructions: longer than sampling takes between tokens
 
 }  // namespace
 
-struct ThreadPool::Worker {
+struct alignas(64) ThreadPool::Worker {
   ThreadPool* pool = nullptr;
   int thread = 0;
   pthread_t handle{};
+  std::atomic<uint32_t> claimed{0};         // the job whose share of this worker somebody has begun
 };
+
+// Every share is run by whoever claims it first: once.
+bool ThreadPool::claim(int share, uint32_t epoch) {
+  uint32_t before = epoch - 1;
+  return workers_[share].claimed.compare_exchange_strong(before, epoch, std::memory_order_acq_rel);
+}
 
 ThreadPool::ThreadPool(int threads) : threads_(std::max(1, threads)), spins_(threads_ <= affinity_cpus() ? kSpins : 200) {}
 
@@ -94,6 +102,7 @@ void ThreadPool::work(int thread) {
     }
     seen++;
     if (stop_) return;
+    if (!claim(thread, seen)) continue;
     job_(context_, thread);
     running_.fetch_sub(1, std::memory_order_release);
   }
@@ -106,12 +115,17 @@ void ThreadPool::run_job(Job job, void* context) {
   job_ = job;
   context_ = context;
   running_.store(uint32_t(threads_ - 1), std::memory_order_relaxed);
-  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t epoch = epoch_.fetch_add(1, std::memory_order_seq_cst) + 1;
   if (parked_.load(std::memory_order_seq_cst)) futex_wake(epoch_);
   job(context, 0);
+  for (int share = 1; share < threads_; share++)
+    if (claim(share, epoch)) {
+      job(context, share);
+      running_.fetch_sub(1, std::memory_order_relaxed);
+    }
   for (int spins = 0; running_.load(std::memory_order_acquire);) {
     pause_cpu();
-    if (++spins > spins_) sched_yield();   // more threads than CPUs: let the other one run
+    if (++spins > std::min(spins_, kCallerSpins)) sched_yield();   // somebody else has the worker's processor
   }
 }
 
@@ -128,10 +142,27 @@ std::string_view read_small(const char* path, char* buf, size_t size) {
   return {buf, size_t(n)};
 }
 
+// The path of a controller's group in /proc/self/cgroup, whose lines are "number:controller,controller:path"; "" for the root.
+std::string_view v1_group(std::string_view lines, std::string_view controller) {
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+    const size_t a = line.find(':'), b = line.find(':', a + 1);
+    if (a == line.npos || b == line.npos) continue;
+    std::string_view names = line.substr(a + 1, b - a - 1);
+    while (!names.empty()) {
+      const std::string_view name = names.substr(0, names.find(','));
+      names.remove_prefix(std::min(names.size(), name.size() + 1));
+      if (name == controller) return line.substr(b + 1) == "/" ? std::string_view() : line.substr(b + 1);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 int quota_cpus(const char* root) {
-  char path[1024], buf[512], self[400];
+  char path[1024], buf[512], self[2048];
   long long quota = 0, period = 0;
   auto read = [&](const char* file, char* to, size_t size) {
     std::snprintf(path, sizeof path, "%s%s", root, file);
@@ -156,10 +187,21 @@ int quota_cpus(const char* root) {
   }
   if (!read("/sys/fs/cgroup/cpu.max", buf, sizeof buf).empty() && std::sscanf(buf, "%lld %lld", &quota, &period) == 2 && period > 0)
     return int(std::max(1LL, quota / period));
-  if (!read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", buf, sizeof buf).empty() && std::sscanf(buf, "%lld", &quota) == 1 && quota > 0 &&
-      !read("/sys/fs/cgroup/cpu/cpu.cfs_period_us", buf, sizeof buf).empty() && std::sscanf(buf, "%lld", &period) == 1 && period > 0)
-    return int(std::max(1LL, quota / period));
-  return 0;
+  // Version 1: the group of the controller `cpu`, then those above it.
+  std::string_view own = v1_group(groups, "cpu");
+  const auto number = [&](const char* file, long long& value) {
+    std::snprintf(path, sizeof path, "%s/sys/fs/cgroup/cpu%.*s/%s", root, int(own.size()), own.data(), file);
+    return !read_small(path, buf, sizeof buf).empty() && std::sscanf(buf, "%lld", &value) == 1 && value > 0;
+  };
+  int best = 0;
+  for (;;) {
+    if (number("cpu.cfs_quota_us", quota) && number("cpu.cfs_period_us", period)) {
+      const int n = int(std::max(1LL, quota / period));
+      best = best ? std::min(best, n) : n;
+    }
+    if (own.empty()) return best;
+    own = own.substr(0, own.find('/') == own.npos ? 0 : own.rfind('/'));
+  }
 }
 
 int default_threads() {

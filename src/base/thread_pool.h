@@ -21,8 +21,9 @@ class ThreadPool {
   void start_now() {
     if (threads_ > 1 && !workers_) start();
   }
-  // Runs f(thread) for thread = 0 .. threads() - 1, 0 on the caller, and returns when all have ended. f must not throw.
-  // One job at a time; f must not call run.
+  // Runs f(share) once for each share = 0 .. threads() - 1 and returns when all have ended: 0 on the caller, the others on a worker
+  // each, or on the caller too where a worker has not begun by then (on a busy machine it may wait for a processor for long).
+  // f must not throw. One job at a time; f must not call run.
   template <class F>
   void run(F&& f) {
     using Fn = std::remove_reference_t<F>;
@@ -33,6 +34,7 @@ class ThreadPool {
  private:
   using Job = void (*)(void*, int);
   struct Worker;
+  bool claim(int share, uint32_t epoch);
   void run_job(Job job, void* context);
   void start();
   void work(int thread);
@@ -55,7 +57,7 @@ int default_threads();
 
 // CPUs that a cgroup's quota pays for, rounded down but at least one; 0 where there is no quota. Version 2 is looked for in the
 // process's own group and those above it, then at the root of the mount (a container sees its own group there), then version
-// 1. `root` stands before /proc and /sys ("": the machine's own).
+// 1 likewise. `root` stands before /proc and /sys ("": the machine's own).
 int quota_cpus(const char* root);
 
 }  // namespace tealight

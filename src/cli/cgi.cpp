@@ -10,7 +10,7 @@
 namespace tealight::cli {
 namespace {
 
-constexpr auto kOptions = join(kModelOptions, kSandboxOptions);
+constexpr auto kOptions = join(kModelOptions, kDraftOptions, kSandboxOptions);
 constexpr CommandInfo kInfo = {"cgi", "[MODEL]", "answer one request: CGI, or standard input to standard output",
                                "With GATEWAY_INTERFACE in the environment the request is one of CGI (RFC 3875); else it is the JSON on standard\n"
                                "input up to its end (OpenFaaS' classic watchdog), and an error is exit code 1.",

@@ -17,7 +17,7 @@ constexpr Option kOwnOptions[] = {
     {"system", "", "TEXT", "a system message before the conversation"},
     {"json", "", "", "with a MESSAGE: print the answer at its end as one JSON object"},
 };
-constexpr auto kOptions = join(kOwnOptions, kModelOptions, kSamplingOptions);
+constexpr auto kOptions = join(kOwnOptions, kModelOptions, kDraftOptions, kSamplingOptions);
 constexpr CommandInfo kInfo = {
     "chat", "MODEL [MESSAGE]", "talk with a model, or get one answer to a message",
     "Without MESSAGE each line of standard input is a message; Ctrl-C ends an answer, Ctrl-D (or the end of input)\n"

@@ -21,7 +21,7 @@ constexpr char kDetails[] =
     "With TEALIGHT_INVOKE_MODE=response_stream (or AWS_LWA_INVOKE_MODE) requests with \"stream\":true are streamed;\n"
     "HTTP front ends must be set up for it, too. AWS_LAMBDA_LOG_FORMAT, AWS_LAMBDA_LOG_LEVEL,\n"
     "AWS_LAMBDA_MAX_CONCURRENCY and SnapStart's hooks are followed.";
-constexpr auto kOptions = join(kModelOptions, kSandboxOptions);
+constexpr auto kOptions = join(kModelOptions, kDraftOptions, kSandboxOptions);
 constexpr CommandInfo kInfo = {"lambda", "[MODEL]", "be the custom runtime of AWS Lambda", kDetails, kOptions};
 
 // The model with its handler.

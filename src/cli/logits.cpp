@@ -1,5 +1,7 @@
 // tealight logits: the logits of every position, into a file or as a hash of their bits.
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,7 @@ constexpr Option kOwnOptions[] = {
     {"ids", "", "1,2,3", "token ids to evaluate, instead of a text"},
     {"output", "-o", "FILE", "write a safetensors file with the f32 tensor `logits` [T, vocab]"},
     {"hash", "", "", "print a hash (XXH3, 64 bits) of the logits' bits"},
+    {"perplexity", "", "N", "of the text in windows of N tokens, each evaluated alone, the second half of each counted"},
     {"json", "", "", "print facts as JSON"},
 };
 
@@ -61,6 +64,43 @@ void take(void* context, size_t position, std::span<const float> logits) {
   }
 }
 
+struct Likelihood {
+  std::span<const TokenId> ids;      // of the window
+  double nats = 0;                   // -log p of the tokens counted so far
+  uint64_t counted = 0;
+};
+
+// Position i says how likely token i + 1 was: log-softmax in double.
+void count_next(void* context, size_t position, std::span<const float> logits) {
+  auto& l = *static_cast<Likelihood*>(context);
+  if (position < l.ids.size() / 2 || position + 1 == l.ids.size()) return;
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float x : logits) sum += std::exp(double(x) - most);
+  l.nats += most + std::log(sum) - double(logits[size_t(l.ids[position + 1])]);
+  l.counted++;
+}
+
+// As llama-perplexity does it: a last piece shorter than a window is left out, and BOS, where the model wants it, replaces the first
+// token of every window.
+std::string perplexity(Lm& lm, std::vector<TokenId> ids, size_t window, bool json) {
+  if (ids.size() < window) fail(Code::usage, "logits: --perplexity: the text has ", ids.size(), " tokens, expected at least ", window);
+  const Tokenizer& tokenizer = lm.tokenizer();
+  Likelihood all;
+  const auto sequence = lm.start(window);
+  for (size_t at = 0; at + window <= ids.size(); at += window) {
+    if (tokenizer.adds_bos && tokenizer.bos) ids[at] = *tokenizer.bos;
+    all.ids = std::span(ids).subspan(at, window);
+    sequence->rewind(0);
+    sequence->eval_all(all.ids, count_next, &all);
+  }
+  const double value = std::exp(all.nats / double(all.counted));
+  std::string text;
+  if (!json) return cat(value, " (", all.counted, " tokens counted)\n");
+  JsonWriter(text).begin_object().field("perplexity", value).field("counted", all.counted).field("tokens", uint64_t(ids.size())).end_object();
+  return text + "\n";
+}
+
 int run(const Args& args) {
   size_t next = 0;
   const std::string path = model_path(args, kInfo, next);
@@ -74,6 +114,8 @@ int run(const Args& args) {
     ids = lm->tokenizer().encode(rest[0], {.add_special = true, .parse_special = true});
   }
   if (ids.empty()) fail(Code::usage, "logits: the text has no tokens");
+  if (auto window = args.integer("perplexity", 4, 1 << 20))
+    return write_all(1, perplexity(*lm, std::move(ids), size_t(*window), args.flag("json"))) ? 0 : 1;
   Output out;
   if (auto file = args.text("output"))
     out.file = std::make_unique<SafetensorsWriter>(

@@ -45,7 +45,7 @@ std::string overview() {
     s += cat("  ", left, c->info.summary, "\n");
   }
   s += "\n'tealight COMMAND --help' says more about one. 'tealight --version' prints the version.\n"
-       "TEALIGHT_ISA=ref|avx2|avx512 (on ARM ref|neon|i8mm) in the environment forces an instruction set.\n"
+       "TEALIGHT_ISA=ref|avx2|avxvnni|avx512|amx (on ARM ref|neon|i8mm) in the environment forces an instruction set.\n"
        "Exit codes: 0 done, 1 failed (file, model, request), 2 wrong usage.\n";
   return s;
 }

@@ -5,6 +5,7 @@
 #include "src/base/error.h"
 #include "src/base/mapping.h"
 #include "src/pack/pack_file.h"
+#include "src/task/draft.h"
 
 namespace tealight::cli {
 
@@ -18,7 +19,7 @@ std::string model_path(const Args& args, const CommandInfo& command, size_t& nex
 }
 
 LoadOptions load_options(const Args& args) {
-  static constexpr std::string_view kv_words[] = {"f16", "f32"}, activation_words[] = {"int8", "f32"};
+  static constexpr std::string_view kv_words[] = {"f16", "f32"}, activation_words[] = {"int8", "f32"}, switch_words[] = {"on", "off"};
   LoadOptions o;
   o.threads = int(args.integer("threads", 0, 1024).value_or(o.threads));
   o.batch = int(args.integer("batch", 1, 1 << 20).value_or(o.batch));
@@ -26,6 +27,9 @@ LoadOptions load_options(const Args& args) {
   if (auto w = args.word("kv", kv_words)) o.kv = *w == "f16" ? LoadOptions::Kv::f16 : LoadOptions::Kv::f32;
   if (auto w = args.word("activations", activation_words))
     o.activations = *w == "int8" ? LoadOptions::Activations::int8 : LoadOptions::Activations::f32;
+  if (auto w = args.word("copy-weights", switch_words)) o.copy_weights = *w == "on";
+  o.max_drafts = int(args.integer("draft-max", 0, kMaxDrafts).value_or(o.max_drafts));
+  if (auto path = args.text("model-draft")) o.draft_model = *path;
   const char* folder = std::getenv("TEALIGHT_CACHE");
   o.cache_dir = args.text("cache").value_or(folder ? folder : "");
   o.cache_bytes = uint64_t(args.integer("cache-size", 0, int64_t(1) << 40).value_or(1024)) << 20;

@@ -16,8 +16,15 @@ inline constexpr Option kModelOptions[] = {
     {"ctx", "-c", "N", "context in tokens (default: the model's, within the memory there is)"},
     {"kv", "", "f16|f32", "type of the cache (default: f16 for quantized models, else f32)"},
     {"activations", "", "int8|f32", "what quantized weights multiply (default int8)"},
+    {"copy-weights", "", "on|off", "after some tokens, copy the weights into large pages, in the fastest layout (default on, with memory to spare)"},
     {"cache", "", "DIR", "keep the states of prompts there, for prompts that begin alike (default: $TEALIGHT_CACHE)"},
     {"cache-size", "", "MIB", "most that they may take (default 1024)"},
+};
+
+// Of commands that generate; load_options() reads them too.
+inline constexpr Option kDraftOptions[] = {
+    {"draft-max", "", "N", "most tokens guessed and checked at a time: the same text, sooner; 0: off (default 8)"},
+    {"model-draft", "-md", "MODEL", "a small model that guesses, of the same vocabulary (default: text that repeats is guessed)"},
 };
 
 inline constexpr Option kSamplingOptions[] = {

@@ -19,6 +19,7 @@ constexpr Option kOptions[] = {
     {"prefix", "", "FILE", "a text that prompts begin with, or a .json with {\"messages\": [...]}; may be given several times"},
     {"defaults", "", "JSON", "fields that are put under those of every request, or a file that holds them"},
     {"runtime", "", "FILE", "executable to put first, also for another architecture (default: this one)"},
+    {"no-search", "", "", "leave out the coarse copy of the head, with which the likeliest tokens are found sooner"},
     {"verify", "", "", "check every byte: of the written file, or of FILE where nothing is to be written"},
     {"kv", "", "f16|f32", "type of the cache (default: f16 for quantized models, else f32)"},
     {"threads", "-t", "N", "threads that evaluate the prefixes"},
@@ -149,6 +150,7 @@ int run(const Args& args) {
     o.fingerprint = lm->state_fingerprint();
     if (lm->packed() && !args.text("defaults")) o.defaults = lm->default_fields();
     for (std::string_view path : args.all("prefix")) evaluate(*lm, std::string(path), o);
+    if (!args.flag("no-search")) o.search = lm->head_search();
   }
   PackResult r;
   {
@@ -158,7 +160,7 @@ int run(const Args& args) {
   }
   if (args.flag("verify")) verify(o.output);
   log_line(cat(o.output, ": ", r.file_bytes, " bytes: runtime ", r.runtime_bytes, " (", r.machine, "), ", r.n_tensors, " tensors ", r.tensors_bytes, " (",
-               r.n_interleaved, " in the x16 layout), tokenizer ", r.tokenizer_bytes, ", ", o.prefixes.size(), " prefixes ", r.kv_bytes));
+               r.n_interleaved, " in the x16 layout), tokenizer ", r.tokenizer_bytes, ", ", o.prefixes.size(), " prefixes ", r.kv_bytes, ", coarse head ", r.search_bytes));
   return 0;
 }
 

@@ -18,7 +18,7 @@ constexpr Option kOwnOptions[] = {
     {"file", "-f", "FILE", "read the prompt from a file"},
     {"json", "", "", "print the answer at its end as one JSON object"},
 };
-constexpr auto kOptions = join(kOwnOptions, kModelOptions, kSamplingOptions);
+constexpr auto kOptions = join(kOwnOptions, kModelOptions, kDraftOptions, kSamplingOptions);
 constexpr CommandInfo kInfo = {
     "run", "MODEL (PROMPT | -p TEXT | -f FILE | -)", "continue a prompt and print the text as it comes",
     "The prompt is taken as it is: no chat template; special tokens written in it are recognized, and a BOS is put\n"

@@ -30,7 +30,7 @@ constexpr Option kOwnOptions[] = {
     {"grace", "", "SECONDS", "time for what runs after SIGTERM (default 10)"},
     {"access-log", "", "off|text|json", "a line for each request on standard error (default text); json: all lines are JSON"},
 };
-constexpr auto kOptions = join(kOwnOptions, kModelOptions, kSandboxOptions);
+constexpr auto kOptions = join(kOwnOptions, kModelOptions, kDraftOptions, kSandboxOptions);
 constexpr CommandInfo kInfo = {
     "serve", "MODEL", "answer OpenAI's API over HTTP",
     "POST /v1/chat/completions, /v1/completions; GET /v1/models, /health, /ready, /metrics. Sockets that systemd\n"

@@ -8,7 +8,7 @@
 namespace tealight::cli {
 namespace {
 
-constexpr auto kOptions = join(kModelOptions, kSandboxOptions);
+constexpr auto kOptions = join(kModelOptions, kDraftOptions, kSandboxOptions);
 constexpr CommandInfo kInfo = {"stdio", "MODEL", "answer JSON requests, one a line, over standard input and output", kProtocolHelp,
                                kOptions};
 

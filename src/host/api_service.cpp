@@ -371,6 +371,8 @@ std::string ApiService::metrics() const {
   metric(out, "prompt_tokens_total", "counter", "Tokens of prompts.", double(s.prompt_tokens));
   metric(out, "cached_tokens_total", "counter", "Of these, those that need not be evaluated.", double(s.cached_tokens));
   metric(out, "completion_tokens_total", "counter", "Tokens of answers.", double(s.completion_tokens));
+  metric(out, "drafted_tokens_total", "counter", "Tokens that were guessed and checked.", double(s.drafted_tokens));
+  metric(out, "accepted_tokens_total", "counter", "Of these, those that were right.", double(s.accepted_tokens));
   return out;
 }
 

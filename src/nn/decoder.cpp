@@ -118,11 +118,8 @@ Tensor Decoder::hidden(const Batch& b, bool use_long, const LayerProbe& probe) c
   return x;
 }
 
-Tensor Decoder::logits(const Tensor& hidden) const {
-  const NormSpec n = final_norm.spec();
-  const LinearSpec w = head.spec();
-  Tensor y;
-  linear_group(hidden, pointer(final_norm, n), {&w, 1}, {&y, 1});
+Tensor Decoder::project(const Tensor& final_states) const {
+  Tensor y = linear(final_states, head.spec());
   if (logit_scale != 1) y = scale(y, logit_scale);
   if (logit_softcap > 0) y = unary(Unary::softcap, y, logit_softcap);
   return y;

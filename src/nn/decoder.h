@@ -7,6 +7,7 @@
 #include "src/nn/rope.h"
 #include "src/nn/state.h"
 #include "src/tensor/ops.h"
+#include "src/tensor/row_search.h"
 
 namespace tealight::nn {
 
@@ -120,8 +121,12 @@ struct Decoder {
 
   // Hidden states [n, model] after the last block, before the final norm. use_long: see Rope.
   Tensor hidden(const Batch& b, bool use_long, const LayerProbe& probe = {}) const;
-  // Logits [rows, vocab] of some rows of hidden states.
-  Tensor logits(const Tensor& hidden) const;
+  // Some rows of hidden states after the final norm; the logits [rows, vocab] of such, and of hidden states.
+  Tensor final_states(const Tensor& hidden) const { return final_norm ? final_norm(hidden) : hidden; }
+  Tensor project(const Tensor& final_states) const;
+  Tensor logits(const Tensor& hidden) const { return project(final_states(hidden)); }
+  // May the best logits be found by RowSearch? Nothing must come after the product that could make equals of what differs.
+  bool searchable() const { return RowSearch::bytes_for(head.w) > 0 && !head.b && logit_scale == 1 && logit_softcap == 0; }
   bool has_long_rope() const;
   int original_context() const;                      // of the ropes that have a long form; 0: none
   std::vector<State::LayerSpec> state_layers() const;

@@ -78,13 +78,22 @@ void Sampler::accept_prompt(std::span<const TokenId> ids) {
     if (id >= 0 && size_t(id) < vocab_) seen_[size_t(id)] = true;
 }
 
-TokenId Sampler::sample(std::span<const float> logits, std::span<const TokenId> masked) {
-  TEALIGHT_CHECK(logits.size() == vocab_ && (masked.empty() || !adjusted_.empty()));
-  raw_ = logits.data();
+int Sampler::wanted() const {
+  if (!adjusted_.empty() || o_.top_logprobs >= 0) return 0;
+  if (o_.temperature == 0) return 1;
+  return o_.typical_p < 1 ? 0 : o_.top_k;                // typical_p looks at the logits once more
+}
+
+TokenId Sampler::sample(const Logits& logits, std::span<const TokenId> masked) {
+  const bool few = logits.all.empty();
+  TEALIGHT_CHECK(few ? wanted() > 0 && logits.best.size() >= size_t(wanted()) : logits.all.size() == vocab_);
+  TEALIGHT_CHECK(masked.empty() || !adjusted_.empty());
+  raw_ = logits.all.data();
   if (!adjusted_.empty()) adjust(masked);
-  TokenId chosen = best_token();
+  TokenId chosen = few ? logits.best[0].id : best_token();
   if (o_.temperature > 0) {
-    if (o_.top_k > 0) gather_top_k();
+    if (few) gather_best(logits.best);
+    else if (o_.top_k > 0) gather_top_k();
     else gather();
     if (o_.typical_p < 1 || o_.top_p < 1) weigh(1);
     if (o_.typical_p < 1) keep_typical();
@@ -156,6 +165,11 @@ void Sampler::gather_top_k() {
   }
   std::sort(begin, begin + ptrdiff_t(n), better);
   left_ = {pool_.data(), n};
+}
+
+void Sampler::gather_best(std::span<const TokenLogit> best) {
+  for (size_t i = 0; i < pool_.size(); i++) pool_[i] = {double(best[i].logit), 0, best[i].id};
+  left_ = pool_;
 }
 
 double Sampler::best_left() const {

@@ -31,6 +31,26 @@ struct SamplingOptions {
 
 constexpr int kMaxTopLogprobs = 20;
 
+struct TokenLogit {
+  TokenId id;
+  float logit;
+};
+
+// What a model says after one or several tokens: all logits [rows, vocab]; or, where that was enough, the best ones alone [rows, k],
+// of each row the best first and the lower id of equals first, and `all` is empty.
+struct Logits {
+  Logits() = default;
+  Logits(std::span<const float> a) : all(a) {}               // NOLINT: conversions
+  Logits(const std::vector<float>& a) : all(a) {}            // NOLINT
+  explicit Logits(std::span<const TokenLogit> b) : best(b) {}
+  Logits row(size_t i, size_t rows) const {
+    if (all.empty()) return Logits(best.subspan(i * (best.size() / rows), best.size() / rows));
+    return all.subspan(i * (all.size() / rows), all.size() / rows);
+  }
+  std::span<const float> all;
+  std::span<const TokenLogit> best;
+};
+
 // A token and the natural logarithm of its probability under the model's own logits (before bias, penalties, cut-offs
 // and temperature).
 struct TokenLogprob {
@@ -44,11 +64,13 @@ class Sampler {
   // `masks`: sample() will be given tokens that may not be chosen.
   Sampler(const SamplingOptions& options, size_t vocab, bool masks = false);
 
+  // How many of the best logits sample() needs to choose what it would choose from all of them; 0: all are needed.
+  int wanted() const;
   // Tokens of the prompt, for the repetition penalty.
   void accept_prompt(std::span<const TokenId> ids);
   // The next token, counted for the penalties. logits [vocab]; `masked` tokens are never chosen.
   // Errors: Code::request when a logit is NaN or infinite upwards, or nothing can be chosen.
-  TokenId sample(std::span<const float> logits, std::span<const TokenId> masked = {});
+  TokenId sample(const Logits& logits, std::span<const TokenId> masked = {});
 
   // Of the last sample(): the chosen token first, then the most likely ones, best first. Empty without top_logprobs.
   std::span<const TokenLogprob> logprobs() const { return logprobs_; }
@@ -64,6 +86,7 @@ class Sampler {
   TokenId best_token() const;
   void gather();
   void gather_top_k();
+  void gather_best(std::span<const TokenLogit> best);
   double best_left() const;
   double total_left() const;
   void weigh(double temperature);

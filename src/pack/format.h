@@ -3,6 +3,7 @@
 //   runtime      the executable, unchanged
 //   head         names, places and sizes of all sections, so that a file that was cut off can be told from a plain executable
 //   tensors      in the order of execution, each 64-byte aligned, in the x16 layout where its uses allow that, else as plain rows
+//   search       a coarse copy of the head, where that makes the search for its best rows quicker (RowSearch); may be absent
 //   kv.0 ...     keys and values of a prefix, as nn::State lays them out
 //   tokenizer    large arrays of the source's metadata and tables that go with them; or the text of tokenizer.json
 //   metadata     a GGUF file without tensors; or the texts of config.json, generation_config.json and tokenizer_config.json

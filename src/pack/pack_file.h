@@ -44,6 +44,9 @@ class PackFile {
     uint64_t offset;                   // of it in the file
   };
   std::vector<Prefix> prefixes() const;
+  // RowSearch's bytes for the head, valid as long as file(); empty: there are none.
+  std::span<const std::byte> search() const { return section("search"); }
+  const std::shared_ptr<const Mapping>& file() const { return file_; }
   int fd() const { return fd_.get(); }       // open as long as this; to map prefixes as private pages. -1: none
   const std::string& path() const { return file_->path(); }
 

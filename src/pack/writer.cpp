@@ -334,8 +334,9 @@ PackResult write_pack(const PackOptions& o) {
 
   Layout layout;
   layout.add("runtime", runtime.size());
-  layout.add("head", sizeof(pack::Head) + (8 + o.prefixes.size()) * sizeof(Section));
+  layout.add("head", sizeof(pack::Head) + (8 + !o.search.empty() + o.prefixes.size()) * sizeof(Section));
   layout.add("tensors", plan.bytes());
+  if (!o.search.empty()) layout.add("search", o.search.size());
   for (size_t i = 0; i < o.prefixes.size(); i++) {
     layout.add(cat("kv.", i), o.prefixes[i].kv.size());
     result.kv_bytes += o.prefixes[i].kv.size();
@@ -360,6 +361,7 @@ PackResult write_pack(const PackOptions& o) {
   out.begin(tensors);
   write_tensors(out, tensors, plan);
   out.end();
+  if (!o.search.empty()) put("search", o.search.data(), o.search.size());
   for (size_t i = 0; i < o.prefixes.size(); i++) put(cat("kv.", i), o.prefixes[i].kv.data(), o.prefixes[i].kv.size());
   put("tokenizer", tokenizer.data(), tokenizer.size());
   put("metadata", metadata.data(), metadata.size());
@@ -375,6 +377,7 @@ PackResult write_pack(const PackOptions& o) {
   result.file_bytes = layout.file_bytes();
   result.runtime_bytes = runtime.size();
   result.tensors_bytes = plan.bytes();
+  result.search_bytes = o.search.size();
   result.tokenizer_bytes = tokenizer.size();
   result.n_tensors = d.tensors.size();
   return result;

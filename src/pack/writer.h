@@ -22,11 +22,12 @@ struct PackOptions {
     std::vector<std::byte> kv;         // nn::State's snapshot of them
   };
   std::vector<Prefix> prefixes;
+  std::vector<std::byte> search;       // RowSearch's bytes for the head, or nothing
   std::function<void(uint64_t done, uint64_t bytes)> progress;   // of the file; may be empty
 };
 
 struct PackResult {
-  uint64_t file_bytes = 0, runtime_bytes = 0, tensors_bytes = 0, tokenizer_bytes = 0, kv_bytes = 0;
+  uint64_t file_bytes = 0, runtime_bytes = 0, tensors_bytes = 0, tokenizer_bytes = 0, kv_bytes = 0, search_bytes = 0;
   size_t n_tensors = 0, n_interleaved = 0;
   std::string_view machine;            // of the runtime
 };

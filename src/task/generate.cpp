@@ -136,10 +136,14 @@ Generation::Generation(Lm& lm, const GenerateRequest& request, std::span<const T
   const size_t logprobs = request.sampling.top_logprobs < 0 ? 0 : 1 + size_t(request.sampling.top_logprobs);
   result_.text.reserve(expected * 16);
   result_.logprobs.reserve(expected * logprobs);
+  if (lm.max_drafts() > 0 && most_ > 1 && request.delay_ms == 0) {   // a slow model that a test asks for gives one token at a time
+    drafter_.emplace(lm.max_drafts(), prompt.size() + most_, sequence.draft(), lm.draft_cost());
+    for (TokenId id : prompt) drafter_->push(id);
+  }
   if (!request.chat) decoder_.push(prompt_.back());  // the answer goes on in the prompt's text: a leading space of it counts
 }
 
-std::span<const TokenId> Generation::next(size_t most) {
+std::span<const TokenId> Generation::next(size_t most, size_t sharing) {
   constexpr size_t kPiece = 256, kFirstPiece = 32;
   const size_t left = prompt_.size() - given_;
   size_t n = std::max<size_t>(left, 1);
@@ -147,14 +151,36 @@ std::span<const TokenId> Generation::next(size_t most) {
   if (control_.deadline_us) n = std::min(n, us_per_token_ > 0 ? kPiece : kFirstPiece);
   else if (control_.cancelled) n = std::min(n, kPiece);
   n = std::min(n, most);
+  drafts_ = 0;
+  alone_ = sharing == 1;
   if (control_.cancelled && control_.cancelled()) finish(Finish::cancelled);
   else if (out_of_time(n)) finish(Finish::length);
   if (done_) return {};
+  if (left == 0) drafts_ = propose(most - 1, sharing);
   asked_us_ = monotonic_us();
   asked_ = n;
-  if (left == 0) return {&chosen_, 1};
+  if (left == 0) return {step_, 1 + drafts_};
   given_ += n;
   return std::span(prompt_).subspan(given_ - n, n);
+}
+
+// Guesses into step_: no more than may still be chosen, fit, and can be checked in time, and none after an end token.
+size_t Generation::propose(size_t most, size_t sharing) {
+  if (!drafter_ || sharing == 0) return 0;
+  most = std::min({most, most_ - result_.completion_tokens - 1, sequence_.batch_room() - 1});
+  size_t n = 0;
+  for (TokenId id : drafter_->propose(most, sharing)) {
+    step_[1 + n++] = id;
+    if (!request_.ignore_eos && contains(lm_.tokenizer().end_tokens, id)) break;
+  }
+  return out_of_time(1 + n) ? 0 : n;
+}
+
+bool Generation::drop_drafts() {
+  if (drafts_ == 0) return false;
+  drafts_ = 0;
+  drafter_.reset();
+  return true;
 }
 
 bool Generation::out_of_time(size_t tokens) {
@@ -163,18 +189,36 @@ bool Generation::out_of_time(size_t tokens) {
   return double(monotonic_us()) + us_per_token_ * double(tokens) + pause_us > double(control_.deadline_us);
 }
 
-void Generation::take(std::span<const float> logits) {
+void Generation::take(const Logits& logits) {
   const int64_t now = monotonic_us();
   us_per_token_ = double(now - asked_us_) / double(asked_);
   if (given_ < prompt_.size()) return;
   if (!answer_us_) answer_us_ = now;
+  else if (drafter_ && alone_) drafter_->timed(drafts_, float(now - asked_us_));
+  const size_t before = sequence_.position() - 1 - drafts_;
+  result_.drafted_tokens += drafts_;
+  for (size_t i = 0;; i++) {
+    choose(logits.row(i, rows()));
+    const bool right = !done_ && i < drafts_ && step_[1 + i] == step_[0];
+    if (right && control_.cancelled && control_.cancelled()) finish(Finish::cancelled);
+    if (!right || done_) {
+      if (i < drafts_) sequence_.rewind(before + 1 + i);
+      return;
+    }
+    result_.accepted_tokens++;
+  }
+}
+
+// The next token, into step_[0].
+void Generation::choose(const Logits& logits) {
   const Tokenizer& tokenizer = lm_.tokenizer();
   const bool may_end = result_.completion_tokens >= size_t(request_.min_tokens);
-  chosen_ = sampler_.sample(logits, may_end ? std::span<const TokenId>() : tokenizer.end_tokens);
+  const TokenId id = step_[0] = sampler_.sample(logits, may_end ? std::span<const TokenId>() : tokenizer.end_tokens);
   result_.completion_tokens++;
   result_.logprobs.insert(result_.logprobs.end(), sampler_.logprobs().begin(), sampler_.logprobs().end());
-  if (!request_.ignore_eos && contains(tokenizer.end_tokens, chosen_)) return finish(Finish::stop);
-  emit(matcher_.push(decoder_.push(chosen_)));
+  if (drafter_) drafter_->push(id);
+  if (!request_.ignore_eos && contains(tokenizer.end_tokens, id)) return finish(Finish::stop);
+  emit(matcher_.push(decoder_.push(id)));
   pause();
   if (matcher_.stopped()) finish(Finish::stop);
   else if (!heard_) finish(Finish::cancelled);
@@ -222,8 +266,18 @@ GenerateResult Generator::generate(const GenerateRequest& request, std::span<con
                                    const GenerateControl& control) {
   Generation g(lm_, request, prompt, sequence(), sink, control);
   try {
-    while (!g.done())
-      if (const std::span<const TokenId> ids = g.next(prompt.size()); !ids.empty()) g.take(sequence().eval(ids));
+    while (!g.done()) {
+      const std::span<const TokenId> ids = g.next();
+      if (ids.empty()) break;
+      Logits logits;
+      try {
+        logits = sequence().eval_last(ids, g.rows(), g.wanted());
+      } catch (const Error&) {
+        if (!g.drop_drafts()) throw;
+        continue;
+      }
+      g.take(logits);
+    }
   } catch (...) {
     sequence().rewind(0);   // nothing of a request that failed is used again
     throw;

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "src/nn/sampler.h"
+#include "src/task/draft.h"
 #include "src/task/lm.h"
 #include "src/task/request.h"
 
@@ -41,6 +43,7 @@ struct GenerateResult {
   size_t prompt_tokens = 0;
   size_t cached_tokens = 0;            // of the prompt: evaluated by an earlier request already
   size_t completion_tokens = 0;        // chosen tokens, an end token included
+  size_t drafted_tokens = 0, accepted_tokens = 0;   // guessed and checked; of these, those that were chosen
   std::vector<TokenLogprob> logprobs;  // 1 + top_logprobs for each chosen token; empty unless asked for
   double prompt_seconds = 0, decode_seconds = 0;
 };
@@ -60,7 +63,8 @@ struct GenerateControl {
 std::vector<TokenId> encode_request(Lm& lm, const GenerateRequest& request);
 
 // One answer under way. Whoever drives it evaluates what it asks for, alone or together with others:
-//   while (!g.done()) g.take(sequence.eval(g.next(batch)));
+//   while (!g.done())
+//     if (const auto ids = g.next(); !ids.empty()) g.take(sequence.eval_last(ids, g.rows(), g.wanted()));
 class Generation {
  public:
   // Leaves in the sequence what it has in common with the prompt, or restores a stored prefix that is longer. `request` and the
@@ -69,16 +73,24 @@ class Generation {
              GenerateControl control);
 
   bool done() const { return done_; }
-  // What to evaluate next, at most `most` tokens: a piece of the prompt, or the token chosen last. Empty: the generation ended
-  // instead (cancelled, or out of time).
-  std::span<const TokenId> next(size_t most);
-  // The logits after these tokens: chooses a token and hands out text. Errors: Code::request when nothing can be chosen.
-  void take(std::span<const float> logits);
+  bool reading() const { return given_ < prompt_.size(); }   // the prompt is not evaluated yet
+  // What to evaluate next, at most `most` tokens: a piece of the prompt, or the token chosen last and guesses of what follows (draft.h).
+  // Empty: the generation ended instead (cancelled, or out of time). sharing: sequences that are evaluated together; 0: no guesses.
+  std::span<const TokenId> next(size_t most = SIZE_MAX, size_t sharing = 1);
+  size_t rows() const { return 1 + drafts_; }                // whose logits take() needs
+  int wanted() const { return sampler_.wanted(); }           // how many of the best logits are enough; 0: all
+  // The logits of rows() rows after the last of these tokens: chooses tokens, hands out text, and takes back from the sequence what was
+  // guessed wrong. Errors: Code::request when nothing can be chosen.
+  void take(const Logits& logits);
+  // After an evaluation that failed: true if there were guesses, which may have been the reason. next() goes on without any.
+  bool drop_drafts();
   void cancel() { finish(Finish::cancelled); }
   void store_prompt() const;           // in the model's prefix cache; after the answer, as it takes time
   GenerateResult& result() { return result_; }
 
  private:
+  size_t propose(size_t most, size_t sharing);
+  void choose(const Logits& logits);
   void finish(Finish f);
   void emit(std::string_view text);
   bool out_of_time(size_t tokens);
@@ -96,11 +108,14 @@ class Generation {
   GenerateResult result_;
   size_t most_ = 0;                    // tokens that may be chosen
   size_t given_ = 0;                   // tokens of the prompt that the sequence holds or next() has handed out
-  TokenId chosen_ = 0;
+  TokenId step_[1 + kMaxDrafts] = {};  // the token chosen last, and guesses
+  size_t drafts_ = 0;                  // how many
+  bool alone_ = true;                  // the step is not shared
+  std::optional<Drafter> drafter_;     // none: nothing is guessed
   bool done_ = false, heard_ = true;
   int64_t begin_us_, asked_us_ = 0, answer_us_ = 0;   // start, last next(), end of the prompt
   double us_per_token_ = 0;            // of the last step
-  size_t asked_ = 0;                   // its tokens
+  size_t asked_ = 0;                   // its tokens without guesses
 };
 
 // Answers requests one after the other with one sequence, and evaluates only what differs from the request before, or from a

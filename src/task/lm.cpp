@@ -14,8 +14,10 @@
 #include "src/base/hash.h"
 #include "src/base/read_ahead.h"
 #include "src/pack/pack_file.h"
+#include "src/task/draft.h"
 #include "src/task/prefix_cache.h"
 #include "src/task/sequence.h"
+#include "src/task/weight_copy.h"
 
 namespace tealight {
 namespace {
@@ -43,8 +45,9 @@ uint64_t available_memory() {
 }
 
 // Reads the weights of files that are not in memory, in the order of execution. Of the embedding the first tokens want a few rows
-// only; where the head is the same matrix, it comes last.
-std::unique_ptr<ReadAhead> read_weights(const nn::Decoder& d, std::span<const std::shared_ptr<const Mapping>> files) {
+// only; where the head is the same matrix, it comes last. pack: with a coarse copy of the head before it, or null.
+std::unique_ptr<ReadAhead> read_weights(const nn::Decoder& d, std::vector<std::shared_ptr<const Mapping>> files, const PackFile* pack) {
+  if (pack) files.push_back(pack->file());
   if (std::none_of(files.begin(), files.end(), [](const auto& f) { return f->cold(); })) return nullptr;
   std::vector<std::span<const std::byte>> order;
   const auto add = [&](const Tensor& w) {
@@ -52,13 +55,15 @@ std::unique_ptr<ReadAhead> read_weights(const nn::Decoder& d, std::span<const st
   };
   for (const nn::DecoderBlock& b : d.blocks) nn::each_weight(b, add);
   nn::each_weight(d.final_norm, add);
+  if (pack) order.push_back(pack->search());
   nn::each_weight(d.head, add);
   return std::make_unique<ReadAhead>(files, order);
 }
 
 class LmImpl final : public Lm {
  public:
-  LmImpl(const std::string& path, const ModelFiles& model, const LoadOptions& o);
+  // shared: the device of another model, which is evaluated in turn with this one.
+  LmImpl(const std::string& path, const ModelFiles& model, const LoadOptions& o, std::shared_ptr<CpuBackend> shared = nullptr);
   void warm_threads() override { device->start_threads(); }
   std::unique_ptr<Sequence> start(size_t tokens) override;
   const Tokenizer& tokenizer() const override;
@@ -72,18 +77,24 @@ class LmImpl final : public Lm {
   uint64_t state_fingerprint() const override;
   std::span<const std::shared_ptr<const Mapping>> files() const override { return files_; }
   std::vector<float> embed(std::span<const TokenId> ids) override;
+  std::vector<std::byte> head_search() override;
   std::optional<uint64_t> weights_hash() const override { return pack_ ? std::optional(pack_->weights_hash()) : std::nullopt; }
   std::span<const StateSnapshot> prefixes() const override { return prefixes_; }
   void finish_checks() override {
     if (pack_) pack_->check_tokenizer();
   }
+  void copy_weights_now() override {
+    if (copy_) copy_->finish();
+  }
+  size_t max_drafts() const override { return size_t(options.max_drafts); }
+  float draft_cost() const override { return draft_ ? float(draft_->weight_bytes()) / float(weight_bytes()) : 0; }
   PrefixCache* prefix_cache() override { return cache_.get(); }
   Dtype kv_dtype() const override { return kv; }
   std::string_view default_fields() const override { return pack_ ? pack_->defaults() : std::string_view(); }
   const PackFile* packed() const override { return pack_.get(); }
 
   LoadOptions options;
-  std::unique_ptr<CpuBackend> device;
+  std::shared_ptr<CpuBackend> device;
   nn::Decoder decoder;                               // its weights point at `device`: declared after it
   Engine engine;                                     // points at both
   Dtype kv = Dtype::f32;
@@ -92,6 +103,7 @@ class LmImpl final : public Lm {
   void load_tokenizer_gguf(std::shared_ptr<const Gguf> file);
   void load_tokenizer_hf(const HfCheckpoint& hf);
   void adopt(std::shared_ptr<const Tokenizer> t);
+  void load_draft();
 
   std::string architecture_, name_, template_source_, tokenizer_error_;
   std::shared_ptr<const PackFile> pack_;
@@ -101,17 +113,22 @@ class LmImpl final : public Lm {
   std::vector<std::shared_ptr<const Mapping>> files_;
   std::unique_ptr<ReadAhead> read_ahead_;
   std::unique_ptr<PrefixCache> cache_;
+  std::unique_ptr<WeightCopy> copy_;
+  std::unique_ptr<Lm> draft_;                        // guesses for this one
   int64_t default_context_ = 0;
   enum class Pooling { none, mean, first, last } pooling_ = Pooling::none;
 };
 
-LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptions& o) : options(o), name_(last_part(path)) {
+LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptions& o, std::shared_ptr<CpuBackend> shared)
+    : options(o), device(std::move(shared)), name_(last_part(path)) {
   const char* error = nullptr;
   const kernels::Table* table = kernels::choose(std::getenv("TEALIGHT_ISA"), &error);
   if (!table) fail(Code::usage, error);
   options.batch = std::clamp(options.batch, 1, 1 << 16);
-  device = std::make_unique<CpuBackend>(*table, options.threads > 0 ? options.threads : default_threads(),
-                                        options.activations == LoadOptions::Activations::int8);
+  options.max_drafts = std::clamp(options.max_drafts, 0, int(kMaxDrafts));
+  if (!device)
+    device = std::make_shared<CpuBackend>(*table, options.threads > 0 ? options.threads : default_threads(),
+                                          options.activations == LoadOptions::Activations::int8);
   const auto& [pack, gguf, hf] = model;
   pack_ = pack;
   const models::Source source = gguf ? models::Source(gguf, *device) : models::Source(hf, *device);
@@ -121,7 +138,7 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
   decoder = a->load(source);
   const std::span<const std::shared_ptr<const Mapping>> files = gguf ? gguf->weights().files() : hf->weights.files();
   files_.assign(files.begin(), files.end());
-  read_ahead_ = read_weights(decoder, files);
+  read_ahead_ = read_weights(decoder, files_, pack_.get());
   if (pack_ && !options.defer_checks) pack_->check_tokenizer();
   if (const int64_t p = source.integer("pooling_type", "", 0); p >= 0 && p <= 3) pooling_ = Pooling(p);
   if (gguf) load_tokenizer_gguf(gguf);
@@ -149,6 +166,11 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
   if (need > available)
     fail(Code::memory, path, ": needs ", need, " bytes of memory (weights ", weights, ", cache of ", asked, " positions ", need - weights,
          "), there are ", available);
+  if (pack_ && !pack_->search().empty()) engine.search = std::make_unique<RowSearch>(*device, decoder.head.w, pack_->search(), pack_->file());
+  if (options.copy_weights) {
+    copy_ = std::make_unique<WeightCopy>(engine, decoder, (available - need) / 4);
+    engine.copy = copy_.get();
+  }
   default_context_ = options.ctx > 0 ? options.ctx : decoder.context;
   if (options.ctx <= 0) {
     const uint64_t per_token = nn::State::bytes_needed(layers, kv, 16) / 16;
@@ -157,6 +179,22 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
   }
   if (!prefixes().empty() || !options.cache_dir.empty()) cache_ = std::make_unique<PrefixCache>(*this);
   if (!options.cache_dir.empty()) cache_->open(options.cache_dir, options.cache_bytes);
+  if (!options.draft_model.empty() && options.max_drafts > 0) load_draft();
+}
+
+// Guesses are token ids: both models must mean the same by them.
+void LmImpl::load_draft() {
+  constexpr size_t kPieces = 1000;                   // that are compared
+  LoadOptions o = options;
+  o.draft_model.clear(), o.cache_dir.clear();
+  o.ctx = o.max_drafts = 0;
+  o.defer_checks = false;
+  draft_ = std::make_unique<LmImpl>(options.draft_model, open_model(options.draft_model), o, device);
+  const Tokenizer &ours = tokenizer(), &theirs = draft_->tokenizer();
+  const auto refuse = [&](const auto&... why) { fail(Code::usage, options.draft_model, ": cannot guess for ", name_, ", its vocabulary is another one: ", why...); };
+  if (ours.size() != theirs.size()) refuse(theirs.size(), " tokens instead of ", ours.size());
+  for (size_t id = 0, step = ours.size() / kPieces + 1; id < ours.size(); id += step)
+    if (const auto a = ours.piece(TokenId(id)), b = theirs.piece(TokenId(id)); a != b) refuse("token ", id, " is ", quoted(b), " instead of ", quoted(a));
 }
 
 void LmImpl::adopt(std::shared_ptr<const Tokenizer> t) {
@@ -205,7 +243,9 @@ std::unique_ptr<Sequence> LmImpl::start(size_t tokens) {
   const uint64_t need = nn::State::bytes_needed(decoder.state_layers(), kv, int(std::min<int64_t>(capacity, INT32_MAX - 16)));
   if (const uint64_t available = available_memory(); need > available || capacity > INT32_MAX - 16)
     fail(Code::memory, "a cache of ", capacity, " positions needs ", need, " bytes, there are ", available);
-  return std::make_unique<EngineSequence>(engine, int(capacity));
+  auto sequence = std::make_unique<EngineSequence>(engine, int(capacity));
+  if (draft_) sequence->set_draft(draft_->start(std::min(size_t(capacity), draft_->context_length())));
+  return sequence;
 }
 
 const Tokenizer& LmImpl::tokenizer() const {
@@ -252,6 +292,32 @@ std::vector<float> LmImpl::embed(std::span<const TokenId> ids) {
   std::vector<float> out;
   for (double v : sum) out.push_back(float(squares > 0 ? v / std::sqrt(squares) : 0));
   return out;
+}
+
+std::vector<std::byte> LmImpl::head_search() {
+  if (!decoder.searchable()) return {};
+  // What usually comes: prose, a question, code, data, and other languages.
+  constexpr std::string_view kText =
+      "The lighthouse keeper counted the steps each morning and wrote the number in a small green book, as if it might change. "
+      "Question: What is the boiling point of water? Answer: 100 degrees Celsius.\ndef first(items):\n    return items[0] if items else None\n"
+      "{\"name\": \"Ada\", \"age\": 36, \"tags\": [\"math\", \"code\"]}\nLa capitale de la France est Paris. Der Zug kommt um acht Uhr an.";
+  std::vector<TokenId> ids;
+  if (tokenizer_) {
+    const TextPart part{kText, false};
+    ids = encode_prompt(*tokenizer_, {&part, 1});
+  }
+  for (size_t i = 0; ids.size() < 64; i++) ids.push_back(TokenId(i * 7919 % vocab()));
+  ids.resize(std::min<size_t>(ids.size(), size_t(default_context_)));
+  EngineSequence sequence(engine, int(ids.size()));
+  std::vector<double> energy(size_t(decoder.head.w.dim(1)));
+  engine.each_hidden(sequence, ids, [&](size_t, std::span<const float> row) {
+    for (size_t k = 0; k < row.size(); k++) energy[k] += double(row[k]) * double(row[k]);
+  });
+  const size_t bytes = size_t(RowSearch::bytes_for(decoder.head.w));
+  const Tensor made = Tensor::zeros(*device, {int64_t(bytes)}, Dtype::u8);
+  RowSearch::Maker maker(*device, decoder.head.w, energy, made.data<std::byte>());
+  while (maker.step(1024)) {}
+  return {made.data<std::byte>(), made.data<std::byte>() + bytes};
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "kernels/types.h"
 #include "src/base/error.h"
 #include "src/base/mapping.h"
+#include "src/nn/sampler.h"
 #include "src/text/chat_template.h"
 #include "src/text/tokenizer.h"
 
@@ -25,6 +26,11 @@ struct LoadOptions {
   enum class Activations { int8, f32 } activations = Activations::int8;
   std::string cache_dir;            // stored prefixes are found and put there (prefix_cache.h); empty: nowhere
   uint64_t cache_bytes = uint64_t(1) << 30;
+  // A process that lives copies its weights, in the layout that is fastest, into memory of large pages, step by step after its first
+  // tokens; where there is memory enough.
+  bool copy_weights = true;
+  int max_drafts = 8;               // most tokens that are guessed and checked at a time (draft.h); 0: none
+  std::string draft_model;          // a smaller model with the same vocabulary that guesses them; empty: text that repeats is guessed
   bool defer_checks = false;        // a packed file's tokenizer is not checked before Lm::finish_checks()
 };
 
@@ -48,12 +54,18 @@ class Sequence {
   // Errors: Code::request when the context is full, an id is out of range, or a value becomes NaN or infinite; the sequence is as
   // it was before then.
   virtual std::span<const float> eval(std::span<const TokenId> ids) = 0;
+  // Like eval, but returns the logits after each of the last `rows` tokens: at least 1, at most ids.size(). best > 0: the so many
+  // largest of each row are enough, and are found without the others where that is quicker.
+  virtual Logits eval_last(std::span<const TokenId> ids, size_t rows, int best) = 0;
+  // Tokens that may be appended at once and still get the bits that they would get one by one.
+  virtual size_t batch_room() const { return capacity() - position(); }
   // Like eval, but hands out every position's logits in order: sink(context, position, logits [vocab]).
   virtual void eval_all(std::span<const TokenId> ids, LogitsSink sink, void* context) = 0;
   virtual size_t position() const = 0;                           // tokens evaluated so far
   virtual size_t capacity() const = 0;                           // tokens that fit
   virtual std::span<const TokenId> ids() const = 0;              // the tokens evaluated so far
   virtual void rewind(size_t position) = 0;                      // forgets all positions from this one on
+  virtual Sequence* draft() { return nullptr; }                  // of the model that guesses for this one, where there is one
 
   // Snapshots: what comes after a restored one has the same bits as if all had been evaluated.
   virtual uint64_t tile_bytes() const = 0;                       // of 16 positions
@@ -68,8 +80,10 @@ class Sequence {
 struct SequenceWork {
   Sequence* sequence = nullptr;
   std::span<const TokenId> ids;        // to append
-  std::span<const float> logits;       // result: after the last of them, valid until the sequence's next evaluation
+  Logits logits;                       // result: after the last of them (`rows`), valid until the sequence's next evaluation
   std::optional<Error> error;          // or what went wrong; the sequence is as it was before
+  size_t rows = 1;                     // see Sequence::eval_last
+  int best = 0;
 };
 
 class PrefixCache;
@@ -102,10 +116,17 @@ class Lm {
   virtual std::span<const std::shared_ptr<const Mapping>> files() const = 0;   // that hold the weights
   virtual std::optional<uint64_t> weights_hash() const { return std::nullopt; }   // of all weights, where the file tells it
   virtual std::span<const StateSnapshot> prefixes() const { return {}; }       // that the file brings along
+  virtual size_t max_drafts() const { return 0; }                // see LoadOptions
+  virtual float draft_cost() const { return 0; }                 // of one guess, as a share of the time of a token
   virtual PrefixCache* prefix_cache() { return nullptr; }        // null: neither such prefixes nor a folder
   // The embedding of a text, of length one, as the file says that its states are pooled. Errors: Code::unsupported where it does not.
   virtual std::vector<float> embed(std::span<const TokenId> ids) = 0;
 
+  // A coarse copy of the head as RowSearch wants it, for a packed file; nothing where it would serve no purpose. Evaluates a text, so
+  // that it is made for what usually comes.
+  virtual std::vector<std::byte> head_search() { return {}; }
+  // Does what LoadOptions::copy_weights does step by step at once, for measuring and tests.
+  virtual void copy_weights_now() {}
   // The checks that LoadOptions::defer_checks put off. Text may be encoded and decoded before, but its tokens would be wrong in an
   // altered file. Errors: Code::format.
   virtual void finish_checks() {}

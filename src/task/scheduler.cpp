@@ -204,22 +204,27 @@ Slot& Scheduler::Impl::best_slot(std::span<const TokenId> prompt) {
 void Scheduler::Impl::step() {
   constexpr size_t kPrompt = 256;      // prompt tokens of one step: the others' next token waits for them
   work.clear(), workers.clear();
-  size_t room = kPrompt;
+  size_t room = kPrompt, sharing = 0;
+  bool reading = false;
+  for (const Slot& s : slots)
+    if (s.job) sharing++, reading |= s.generation->reading();
+  if (reading) sharing = 0;            // a pass over a prompt reads the weights for many rows: guesses would cost what they bring
   for (Slot& s : slots) {
     if (!s.job) continue;
-    const std::span<const TokenId> ids = s.generation->next(std::max<size_t>(room, 1));
+    const std::span<const TokenId> ids = s.generation->next(std::max<size_t>(room, 1), sharing);
     if (s.generation->done()) {
       end(s);
       continue;
     }
     room -= std::min(room, ids.size());
-    work.push_back({s.sequence.get(), ids, {}, {}});
+    work.push_back({.sequence = s.sequence.get(), .ids = ids, .rows = s.generation->rows(), .best = s.generation->wanted()});
     workers.push_back(&s);
   }
   if (work.empty()) return;
   lm.eval(work);
   for (size_t i = 0; i < work.size(); i++) {
     Slot& s = *workers[i];
+    if (work[i].error && s.generation->drop_drafts()) continue;
     const bool good = attempt(*s.job, [&] {
       if (work[i].error) fail(*work[i].error);
       s.generation->take(work[i].logits);
@@ -241,6 +246,8 @@ void Scheduler::Impl::end(Slot& s) {
     stats.prompt_tokens += r.prompt_tokens;
     stats.cached_tokens += r.cached_tokens;
     stats.completion_tokens += r.completion_tokens;
+    stats.drafted_tokens += r.drafted_tokens;
+    stats.accepted_tokens += r.accepted_tokens;
   }
   close(*s.job, r.finish == Finish::cancelled ? &SchedulerStats::cancelled : &SchedulerStats::done);
   s.job->sink->done(r);

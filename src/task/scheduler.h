@@ -28,7 +28,7 @@ struct SchedulerOptions {
 struct SchedulerStats {
   uint64_t waiting = 0, running = 0;   // now
   uint64_t done = 0, failed = 0, cancelled = 0, refused = 0;
-  uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
 };
 
 class Scheduler {

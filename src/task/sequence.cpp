@@ -2,19 +2,30 @@
 
 #include <algorithm>
 
+#include "src/base/clock.h"
 #include "src/base/error.h"
 #include "src/base/read_ahead.h"
+#include "src/task/draft.h"
+#include "src/task/weight_copy.h"
 
 namespace tealight {
+namespace {
+
+constexpr size_t kFewRows = 8;         // a pass of so many is one of decoding
+constexpr double kWorthless = 0.35;    // share of the rows from which on a search costs as much as it saves
+constexpr int kMostFailures = 6;       // in a row; after n of them, 2^n steps go without it
+
+}  // namespace
 
 EngineSequence::EngineSequence(Engine& engine, int capacity)
     : engine_(engine), state_(*engine.device, engine.decoder->state_layers(), engine.kv, capacity), capacity_(size_t(capacity)) {
   ids_.reserve(capacity_);
+  best_.reserve(RowSearch::kMaxBest * (1 + kMaxDrafts));
 }
 
-std::span<const float> EngineSequence::eval(std::span<const TokenId> ids) {
+Logits EngineSequence::eval_last(std::span<const TokenId> ids, size_t rows, int best) {
   const size_t before = ids_.size();
-  engine_.append(*this, ids);
+  engine_.append(*this, ids, rows, best);
   EngineSequence* self = this;
   try {
     engine_.run({&self, 1});
@@ -22,7 +33,18 @@ std::span<const float> EngineSequence::eval(std::span<const TokenId> ids) {
     rewind(before);
     throw;
   }
-  return {logits_.data(), engine_.vocab()};
+  return logits();
+}
+
+Logits EngineSequence::logits() const {
+  if (!logits_) return Logits(std::span<const TokenLogit>(best_));
+  return Logits({logits_.data(), wanted_ * engine_.vocab()});
+}
+
+// Both forms of the rotation give other bits: what is appended at once has one of them.
+size_t EngineSequence::batch_room() const {
+  const size_t original = size_t(engine_.decoder->original_context());
+  return (ids_.size() < original ? std::min(original, capacity_) : capacity_) - ids_.size();
 }
 
 void EngineSequence::eval_all(std::span<const TokenId> ids, LogitsSink sink, void* context) {
@@ -74,16 +96,20 @@ void Engine::reserve(int batch) {
   positions_.reserve(batch_);
   states_.reserve(batch_);
   rows_.reserve(batch_);
+  found_.reserve(RowSearch::kMaxBest * RowSearch::kMaxVectors);
 }
 
-void Engine::append(EngineSequence& s, std::span<const TokenId> ids) const {
+void Engine::append(EngineSequence& s, std::span<const TokenId> ids, size_t wanted, int best) const {
   if (ids.empty()) fail(Code::request, "nothing to evaluate: no tokens");
+  TEALIGHT_CHECK(wanted >= 1 && wanted <= ids.size());
   if (ids.size() > s.capacity_ - s.ids_.size())
     fail(Code::request, "the sequence would have ", s.ids_.size() + ids.size(), " tokens, its context holds ", s.capacity_);
   for (TokenId id : ids)
     if (id < 0 || id >= decoder->embedding.dim(0))
       fail(Code::request, "token id ", id, " is outside of the vocabulary of ", decoder->embedding.dim(0));
   s.ids_.insert(s.ids_.end(), ids.begin(), ids.end());
+  s.wanted_ = wanted;
+  s.best_wanted_ = best;
   // The longer form of the rotation holds for the whole sequence: when it begins to apply, all positions are evaluated anew.
   const bool now_long = decoder->has_long_rope() && int64_t(s.ids_.size()) > decoder->original_context();
   if (now_long != s.long_) s.evaluated_ = 0;
@@ -100,13 +126,13 @@ void Engine::eval(std::span<SequenceWork> work) {
   };
   if (work.size() == 1) {
     SequenceWork& w = work.front();
-    return attempt(w, [&] { w.logits = w.sequence->eval(w.ids); });
+    return attempt(w, [&] { w.logits = w.sequence->eval_last(w.ids, w.rows, w.best); });
   }
   for (const bool long_form : {false, true}) {
     group_.clear();
     for (SequenceWork& w : work) {
       auto& s = static_cast<EngineSequence&>(*w.sequence);
-      if (!long_form) attempt(w, [&] { append(s, w.ids); });
+      if (!long_form) attempt(w, [&] { append(s, w.ids, w.rows, w.best); });
       if (!w.error && s.long_ == long_form) group_.push_back(&s);
     }
     if (group_.empty()) continue;
@@ -123,9 +149,9 @@ void Engine::eval(std::span<SequenceWork> work) {
       if (fault) {
         const size_t before = s.ids_.size() - w.ids.size();
         s.rewind(before);
-        attempt(w, [&] { s.eval(w.ids); });
+        attempt(w, [&] { s.eval_last(w.ids, w.rows, w.best); });
       }
-      if (!w.error) w.logits = {s.logits_.data(), vocab()};
+      if (!w.error) w.logits = s.logits();
     }
   }
 }
@@ -134,14 +160,17 @@ void Engine::eval(std::span<SequenceWork> work) {
 Tensor Engine::pass(std::span<EngineSequence*> sequences) {
   ids_.clear(), positions_.clear(), states_.clear(), endings_.clear();
   for (EngineSequence* s : sequences) {
-    const size_t from = s->evaluated_, n = std::min(s->ids_.size() - from, batch_ - ids_.size());
+    const size_t from = s->evaluated_, left = s->ids_.size() - from, room = batch_ - std::min(batch_, ids_.size());
+    size_t n = std::min(left, room);
+    // Rows whose logits are wanted stay together, in a larger pass if need be.
+    if (n < left && left - n < s->wanted_) n = left > s->wanted_ ? left - s->wanted_ : ids_.empty() ? left : 0;
     if (n == 0) continue;
     ids_.insert(ids_.end(), s->ids_.begin() + long(from), s->ids_.begin() + long(from + n));
     for (size_t i = 0; i < n; i++) positions_.push_back(int32_t(from + i));
     states_.insert(states_.end(), n, &s->state_);
     s->evaluated_ = from + n;
     s->state_.length = int(s->evaluated_);
-    if (s->evaluated_ == s->ids_.size()) endings_.push_back({s, ids_.size() - 1});
+    if (s->evaluated_ == s->ids_.size()) endings_.push_back({s, ids_.size() - s->wanted_});
   }
   if (read_ahead && !read_ahead->done()) read_embeddings();
   return decoder->hidden({ids_, positions_, states_, rows_}, sequences.front()->long_);
@@ -157,26 +186,69 @@ void Engine::read_embeddings() const {
 void Engine::run(std::span<EngineSequence*> sequences) {
   const auto complete = [](const EngineSequence* s) { return s->evaluated_ == s->ids_.size(); };
   while (!std::all_of(sequences.begin(), sequences.end(), complete)) {
-    const Tensor hidden = pass(sequences);
-    keep_logits(hidden);
+    const int64_t begin_us = monotonic_us();
+    keep_logits(pass(sequences));
+    if (copy && ids_.size() <= kFewRows) copy->after_step(double(monotonic_us() - begin_us));
   }
 }
 
 void Engine::keep_logits(const Tensor& hidden) {
-  const int64_t n = int64_t(endings_.size());
-  Tensor logits;
-  if (n == 1) {
-    logits = decoder->logits(hidden.slice(0, int64_t(endings_[0].row), int64_t(endings_[0].row) + 1));
-  } else if (n > 1) {
-    Tensor last = hidden;
-    if (n != hidden.dim(0)) {
-      last = Tensor::empty(*device, {n, hidden.dim(1)});
-      for (int64_t i = 0; i < n; i++) device->copy(hidden.select(0, int64_t(endings_[size_t(i)].row)), last.select(0, i));
-    }
-    logits = decoder->logits(last);
+  if (endings_.empty()) return check_finite({});
+  int64_t n = 0;
+  for (const Ending& e : endings_) n += int64_t(e.sequence->wanted_);
+  Tensor last = hidden.slice(0, int64_t(endings_[0].row), int64_t(endings_[0].row + endings_[0].sequence->wanted_));
+  if (endings_.size() > 1) {
+    last = n == hidden.dim(0) ? hidden : Tensor::empty(*device, {n, hidden.dim(1)});
+    int64_t to = 0;
+    for (const Ending& e : endings_)
+      for (size_t i = 0; i < e.sequence->wanted_ && n != hidden.dim(0); i++) device->copy(hidden.select(0, int64_t(e.row + i)), last.select(0, to++));
   }
+  const Tensor states = decoder->final_states(last);
+  for (int64_t i = 0; i < n; i++) {
+    const float* x = states.data() + i * states.stride(0);
+    for (size_t k = 0; k < energy.size(); k++) energy[k] += double(x[k]) * double(x[k]);
+  }
+  if (keep_best(states)) return;
+  const Tensor logits = decoder->project(states);
   check_finite(logits);
-  for (int64_t i = 0; i < n; i++) endings_[size_t(i)].sequence->logits_ = logits.slice(0, i, i + 1);
+  int64_t from = 0;
+  for (const Ending& e : endings_) {
+    const int64_t to = from + int64_t(e.sequence->wanted_);
+    e.sequence->logits_ = logits.slice(0, from, to);
+    from = to;
+  }
+}
+
+// Where every ending needs a few of its logits only, finds those. False: nothing is done.
+bool Engine::keep_best(const Tensor& states) {
+  int most = 0;
+  for (const Ending& e : endings_) {
+    const int wanted = e.sequence->best_wanted_;
+    if (wanted <= 0 || wanted > RowSearch::kMaxBest) most = RowSearch::kMaxBest + 1;
+    most = std::max(most, wanted);
+  }
+  const bool possible = most <= RowSearch::kMaxBest && states.dim(0) <= RowSearch::kMaxVectors;
+  if (copy) copy->head_used(possible);
+  if (!search || !possible || int64_t(most) > decoder->vocab()) return false;
+  if (pause_ > 0) {
+    pause_--;
+    return false;
+  }
+  found_.resize(size_t(states.dim(0)) * size_t(most));
+  if (!search->find(states, most, found_)) return false;   // not finite: the whole product says so
+  check_finite(Tensor());
+  // What has to read many of the rows after all is slower than reading them all at once. Of some texts every step is like that.
+  failures_ = search->exact_share() > kWorthless ? std::min(failures_ + 1, kMostFailures) : 0;
+  pause_ = failures_ ? 1 << failures_ : 0;
+  const RowSearch::Row* row = found_.data();
+  for (const Ending& e : endings_) {
+    EngineSequence& s = *e.sequence;
+    s.logits_ = Tensor();
+    s.best_.clear();
+    for (size_t i = 0; i < s.wanted_; i++, row += most)
+      for (int j = 0; j < s.best_wanted_; j++) s.best_.push_back({TokenId(row[j].id), row[j].value});
+  }
+  return true;
 }
 
 void Engine::check_finite(const Tensor& logits) {

@@ -1,25 +1,32 @@
 // Sequences of one model, evaluated alone or together.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "src/nn/decoder.h"
 #include "src/task/lm.h"
 #include "src/tensor/cpu_backend.h"
+#include "src/tensor/row_search.h"
 
 namespace tealight {
 
 class Engine;
+class WeightCopy;
 class ReadAhead;
 
 class EngineSequence final : public Sequence {
  public:
   EngineSequence(Engine& engine, int capacity);
-  std::span<const float> eval(std::span<const TokenId> ids) override;
+  std::span<const float> eval(std::span<const TokenId> ids) override { return eval_last(ids, 1, 0).all; }
+  Logits eval_last(std::span<const TokenId> ids, size_t rows, int best) override;
+  size_t batch_room() const override;
   void eval_all(std::span<const TokenId> ids, LogitsSink sink, void* context) override;
   size_t position() const override { return ids_.size(); }
   size_t capacity() const override { return capacity_; }
   std::span<const TokenId> ids() const override { return ids_; }
   void rewind(size_t position) override;
+  Sequence* draft() override { return draft_.get(); }
+  void set_draft(std::unique_ptr<Sequence> draft) { draft_ = std::move(draft); }
   uint64_t snapshot_bytes(size_t n) const override;
   uint64_t tile_bytes() const override { return state_.snapshot_bytes(16); }
   void save(size_t first, size_t n, std::byte* to) const override;
@@ -27,12 +34,17 @@ class EngineSequence final : public Sequence {
 
  private:
   friend class Engine;
+  Logits logits() const;
   Engine& engine_;
   nn::State state_;
   const size_t capacity_;
+  std::unique_ptr<Sequence> draft_;    // of another model
   std::vector<TokenId> ids_;
   size_t evaluated_ = 0;               // positions of ids_ whose keys and values are in the state
-  Tensor logits_;                      // [1, vocab] or, after eval_all, of the last rows
+  size_t wanted_ = 1;                  // rows whose logits are wanted, the last ones
+  int best_wanted_ = 0;                // of each row's logits the best so many are enough; 0: all
+  Tensor logits_;                      // [wanted, vocab] or, after eval_all, of the last rows; undefined: best_ says what is wanted
+  std::vector<TokenLogit> best_;       // [wanted, best_wanted]
   bool long_ = false;                  // the longer form of the rotation holds for all positions
 };
 
@@ -42,6 +54,9 @@ class Engine {
   CpuBackend* device = nullptr;
   const nn::Decoder* decoder = nullptr;
   Dtype kv = Dtype::f32;
+  std::unique_ptr<RowSearch> search;   // of the head's rows; may be null
+  WeightCopy* copy = nullptr;          // what makes this process quicker bit by bit; may be null
+  std::vector<double> energy;          // [model] squares of the final states, summed: what a search is made from
   ReadAhead* read_ahead = nullptr;     // of the weights, where they are being read
 
   void reserve(int batch);             // rows of a pass
@@ -54,7 +69,7 @@ class Engine {
     append(s, ids);
     for (EngineSequence* self = &s; s.evaluated_ < s.ids_.size();) {
       size_t position = s.evaluated_;
-      const Tensor h = pass({&self, 1}), states = decoder->final_norm ? decoder->final_norm(h) : h;
+      const Tensor states = decoder->final_states(pass({&self, 1}));
       check_finite(states);
       for (int64_t i = 0; i < states.dim(0); i++) f(position++, std::span<const float>(states.select(0, i).data(), size_t(states.dim(1))));
     }
@@ -62,15 +77,18 @@ class Engine {
 
  private:
   friend class EngineSequence;
-  void append(EngineSequence& s, std::span<const TokenId> ids) const;
+  void append(EngineSequence& s, std::span<const TokenId> ids, size_t wanted = 1, int best = 0) const;
   // Evaluates what `sequences`, of one form of rotation, have not evaluated yet. Errors: Code::request.
   void run(std::span<EngineSequence*> sequences);
   Tensor pass(std::span<EngineSequence*> sequences);
   void run_all(EngineSequence& s, size_t wanted_from, LogitsSink sink, void* context);
   void check_finite(const Tensor& logits);
   void keep_logits(const Tensor& hidden);
+  bool keep_best(const Tensor& states);
   void read_embeddings() const;
 
+  int pause_ = 0, failures_ = 0;       // steps for which the search is left out, and why
+  std::vector<RowSearch::Row> found_;
   size_t batch_ = 0;
   std::vector<TokenId> ids_;           // the rows of the pass
   std::vector<int32_t> positions_;
@@ -78,9 +96,9 @@ class Engine {
   std::vector<AttentionRow> rows_;
   struct Ending {
     EngineSequence* sequence;
-    size_t row;
+    size_t row;                        // the first of those wanted
   };
-  std::vector<Ending> endings_;        // rows that are a sequence's last: their logits are wanted
+  std::vector<Ending> endings_;        // sequences that are complete: the logits of their last rows are wanted
   std::vector<EngineSequence*> group_;
 };
 

@@ -130,6 +130,10 @@ bool CpuBackend::map_private(void* device, int fd, uint64_t offset, size_t bytes
 }
 
 void CpuBackend::read_row(const Tensor& w, int64_t row, float* out) const {
+  if (!w.interleaved()) {
+    const size_t stride = row_bytes(w.dtype(), size_t(w.dim(1)));
+    return kernels_.widen[int(w.dtype())](w.data<char>() + size_t(row) * stride, out, size_t(w.dim(1)));
+  }
   constexpr int kPiece = 2048;                             // values: whole chunks of every type
   alignas(64) std::byte plain[kPiece * 2];                 // no type has more bytes
   const int K = int(w.dim(1));
@@ -303,16 +307,50 @@ void CpuBackend::embed(const Tensor& table, std::span<const int32_t> ids, float 
   }
 }
 
-namespace {
-
-// What a weight multiplies with.
-Family input_family(Dtype t, bool int8_activations) {
+Family CpuBackend::input_family(Dtype t) const {
   const Family f = info(t).family;
-  if (f == Family::none) fail(Code::unsupported, "linear: a weight of type ", name(t), " cannot be multiplied");
-  return int8_activations && (f == Family::block32 || f == Family::block256) ? f : Family::floating;
+  if (f == Family::none) fail(Code::unsupported, "linear: a weight of type ", tealight::name(t), " cannot be multiplied");
+  return int8_activations_ && (f == Family::block32 || f == Family::block256) ? f : Family::floating;
 }
 
-}  // namespace
+size_t CpuBackend::multiply_scratch(int K, int T) {
+  return align_up(kernels::matmul_scratch_bytes(K, T), 64) + align_up(size_t(K) * 16 * sizeof(float), 64);
+}
+
+void CpuBackend::multiply(const Tensor& w, const void* act, const float* x, int T, float* y, size_t ldy, int r0, int r1,
+                          std::byte* scratch) const {
+  const int K = int(w.dim(1));
+  const auto f_float = kernels_.matmul_float[int(w.dtype())];
+  std::byte* laid_out = scratch + align_up(kernels::matmul_scratch_bytes(K, T), 64);   // 16 rows of K values
+  if (act) {
+    const auto f_int = w.interleaved() ? kernels_.matmul_x16 : kernels_.matmul_int;
+    f_int[int(w.dtype())](w.data<void>(), K, act, T, y, ldy, r0, r1, scratch);
+  } else if (w.interleaved()) {   // 16 rows at a time are laid out as plain ones
+    const size_t group = 16 * x16_row_bytes(w.dtype(), size_t(K)), stride = row_bytes(w.dtype(), size_t(K));
+    for (int r = r0; r < r1; r += 16) {
+      const int m = std::min(16, r1 - r);
+      for (int j = 0; j < m; j++)
+        kernels::extract_x16(w.dtype(), w.data<char>() + size_t(r / 16) * group, j, K, laid_out + size_t(j) * stride);
+      f_float(laid_out, stride, K, x, size_t(K), T, y + r, ldy, 0, m, scratch);
+    }
+  } else if (w.stride(1) == 1 || K == 1) {
+    const size_t stride = is_quantized(w.dtype()) ? row_bytes(w.dtype(), size_t(K)) : size_t(w.stride(0) * info(w.dtype()).bytes);
+    f_float(w.data<void>(), stride, K, x, size_t(K), T, y, ldy, r0, r1, scratch);
+  } else {   // a transposed view: 16 columns at a time are laid out as rows
+    auto* transposed = reinterpret_cast<float*>(laid_out);
+    for (int r = r0; r < r1; r += 16) {
+      const int m = std::min(16, r1 - r);
+      for (int k = 0; k < K; k++)
+        for (int j = 0; j < m; j++) {
+          const int64_t at = (r + j) * w.stride(0) + k * w.stride(1);
+          float* to = transposed + j * K + k;
+          if (w.dtype() == Dtype::f32) *to = w.data()[at];
+          else kernels_.widen[int(w.dtype())](w.data<char>() + at * info(w.dtype()).bytes, to, 1);
+        }
+      kernels_.matmul_float[int(Dtype::f32)](transposed, size_t(K) * sizeof(float), K, x, size_t(K), T, y + r, ldy, 0, m, scratch);
+    }
+  }
+}
 
 void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const LinearSpec> ws, const Tensor* residual,
                         std::span<Tensor> ys) {
@@ -330,7 +368,7 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
   // One quantization of the activation for each integer family among the weights.
   Tensor act[2];
   for (const LinearSpec& w : ws) {
-    const Family f = input_family(w.w->dtype(), int8_activations_);
+    const Family f = input_family(w.w->dtype());
     if (f == Family::floating) continue;
     Tensor& a = act[f == Family::block256];
     if (a) continue;
@@ -341,13 +379,11 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
   // Work is cut into units of 16 rows over all weights, in equal contiguous shares.
   int64_t units = 0, work = 0;
   for (const LinearSpec& w : ws) units += (w.w->dim(0) + 15) / 16, work += w.w->dim(0) * K * T;
-  const size_t kernel_bytes = align_up(kernels::matmul_scratch_bytes(K, T), 64);
-  const size_t per_thread = kernel_bytes + align_up(size_t(K) * 16 * sizeof(float), 64);
+  const size_t per_thread = multiply_scratch(K, T);
   std::byte* all_scratch = scratch(per_thread);
 
   auto share = [&](int thread, int threads) {
     std::byte* mine = all_scratch + size_t(thread) * per_thread;
-    std::byte* laid_out = mine + kernel_bytes;             // 16 rows of K values
     int64_t begin = units * thread / threads, end = units * (thread + 1) / threads, first = 0;
     for (size_t i = 0; i < ws.size() && first < end; i++) {
       const Tensor& w = *ws[i].w;
@@ -357,35 +393,9 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
       if (r0 >= r1) continue;
       float* y = ys[i].data();
       const size_t ldy = size_t(ys[i].stride(0));
-      const Family f = input_family(w.dtype(), int8_activations_);
-      if (f != Family::floating) {
-        const auto f_int = w.interleaved() ? kernels_.matmul_x16 : kernels_.matmul_int;
-        f_int[int(w.dtype())](w.data<void>(), K, act[f == Family::block256].data<void>(), T, y, ldy, r0, r1, mine);
-      } else if (w.interleaved()) {   // 16 rows at a time are laid out as plain ones
-        const size_t group = 16 * x16_row_bytes(w.dtype(), size_t(K)), stride = row_bytes(w.dtype(), size_t(K));
-        for (int r = r0; r < r1; r += 16) {
-          const int m = std::min(16, r1 - r);
-          for (int j = 0; j < m; j++)
-            kernels::extract_x16(w.dtype(), w.data<char>() + size_t(r / 16) * group, j, K, laid_out + size_t(j) * stride);
-          kernels_.matmul_float[int(w.dtype())](laid_out, stride, K, h.data(), size_t(K), T, y + r, ldy, 0, m, mine);
-        }
-      } else if (w.stride(1) == 1 || K == 1) {
-        const size_t stride = is_quantized(w.dtype()) ? row_bytes(w.dtype(), size_t(K)) : size_t(w.stride(0) * info(w.dtype()).bytes);
-        kernels_.matmul_float[int(w.dtype())](w.data<void>(), stride, K, h.data(), size_t(K), T, y, ldy, r0, r1, mine);
-      } else {   // a transposed view: 16 columns at a time are laid out as rows
-        auto* transposed = reinterpret_cast<float*>(laid_out);
-        for (int r = r0; r < r1; r += 16) {
-          const int m = std::min(16, r1 - r);
-          for (int k = 0; k < K; k++)
-            for (int j = 0; j < m; j++) {
-              const int64_t at = (r + j) * w.stride(0) + k * w.stride(1);
-              float* to = transposed + j * K + k;
-              if (w.dtype() == Dtype::f32) *to = w.data()[at];
-              else kernels_.widen[int(w.dtype())](w.data<char>() + at * info(w.dtype()).bytes, to, 1);
-            }
-          kernels_.matmul_float[int(Dtype::f32)](transposed, size_t(K) * sizeof(float), K, h.data(), size_t(K), T, y + r, ldy, 0, m, mine);
-        }
-      }
+      const Family f = input_family(w.dtype());
+      const void* a = f == Family::floating ? nullptr : act[f == Family::block256].data<void>();
+      multiply(w, a, h.data(), T, y, ldy, r0, r1, mine);
       const float* bias = ws[i].b ? ws[i].b->data() + r0 : nullptr;
       for (int t = 0; t < T && (bias || residual); t++) {
         float* row = y + size_t(t) * ldy + r0;
@@ -425,95 +435,6 @@ void CpuBackend::rope(const Tensor& x, const Tensor& cos, const Tensor& sin, boo
       for (int64_t h = 0; h < heads; h++)
         kernels_.rope(x.data() + t * x.stride(0) + h * x.stride(1), cos.data() + t * half, sin.data() + t * half, int(2 * half), neox);
   });
-}
-
-namespace {
-
-// Writes one key and one value of every K/V head at a position of the cache.
-void store_kv(const kernels::Table& kernels, const KvLayer& kv, const float* k, int64_t k_stride, const float* v, int64_t v_stride,
-              int position) {
-  const size_t element = size_t(info(kv.dtype).bytes), lane = size_t(position) % 16;
-  const size_t tile_at = size_t(position) / 16 * kv.tile_bytes / element;
-  for (int h = 0; h < kv.kv_heads; h++, k += k_stride, v += v_stride) {
-    const size_t tile = tile_at + size_t(h) * size_t(kv.d) * 16 + lane;
-    const size_t row = tile_at + (size_t(h) * 16 + lane) * size_t(kv.dv);
-    if (kv.dtype == Dtype::f32) {
-      float* to = static_cast<float*>(kv.k) + tile;
-      for (int i = 0; i < kv.d; i++) to[i * 16] = k[i];
-      std::memcpy(static_cast<float*>(kv.v) + row, v, size_t(kv.dv) * sizeof(float));
-    } else {
-      uint16_t* to = static_cast<uint16_t*>(kv.k) + tile;
-      uint16_t half[16];
-      for (int i = 0; i < kv.d; i += 16) {
-        const int m = std::min(16, kv.d - i);
-        kernels.to_f16(k + i, half, size_t(m));
-        for (int j = 0; j < m; j++) to[(i + j) * 16] = half[j];
-      }
-      kernels.to_f16(v, static_cast<uint16_t*>(kv.v) + row, size_t(kv.dv));
-    }
-  }
-}
-
-}  // namespace
-
-void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor& k, const Tensor& v,
-                           std::span<const AttentionRow> rows, const Tensor& out) {
-  const int n = int(rows.size()), group = s.heads / s.kv_heads;
-  int longest = 0;
-  for (int t = 0; t < n; t++) {
-    TEALIGHT_CHECK(rows[size_t(t)].position < rows[size_t(t)].kv->capacity);
-    store_kv(kernels_, *rows[size_t(t)].kv, k.data() + t * k.stride(0), k.stride(1), v.data() + t * v.stride(0), v.stride(1),
-             rows[size_t(t)].position);
-    longest = std::max(longest, rows[size_t(t)].position + 1);
-  }
-  const size_t per_thread = align_up(size_t(group) * align_up(size_t(longest), 16) * sizeof(float), 64);
-  std::byte* all_scratch = scratch(per_thread);
-
-  // Heads h0..h1-1 of one row, in runs that share a K/V head.
-  auto heads = [&](int t, int h0, int h1, std::byte* mine) {
-    const AttentionRow& r = rows[size_t(t)];
-    const KvLayer& kv = *r.kv;
-    const size_t element = size_t(info(kv.dtype).bytes);
-    while (h0 < h1) {
-      const int g = h0 / group, end = std::min(h1, (g + 1) * group);
-      kernels::Attention a;
-      a.q = q.data() + t * q.stride(0) + h0 * q.stride(1);
-      a.q_stride = size_t(q.stride(1));
-      a.k = static_cast<char*>(kv.k) + size_t(g) * 16 * size_t(kv.d) * element;
-      a.v = static_cast<char*>(kv.v) + size_t(g) * 16 * size_t(kv.dv) * element;
-      a.tile_bytes = kv.tile_bytes;
-      a.kv = kv.dtype;
-      a.heads = end - h0;
-      a.d = s.d;
-      a.dv = s.dv;
-      a.lo = r.first;
-      a.hi = r.position + 1;
-      a.scale = s.scale;
-      a.softcap = s.softcap;
-      a.out = out.data() + (int64_t(t) * s.heads + h0) * s.dv;
-      a.out_stride = size_t(s.dv);
-      a.scratch = reinterpret_cast<float*>(mine);
-      kernels_.attention(a);
-      h0 = end;
-    }
-  };
-  int64_t work = 0;
-  for (const AttentionRow& r : rows) work += int64_t(r.position + 1 - r.first) * s.heads * (s.d + s.dv);
-  const int threads = pool_.threads();
-  // Every `step`-th row from the first one on, K/V head by K/V head: what one row has read is in the cache for the next.
-  const auto some_rows = [&](int first, int step, std::byte* mine) {
-    for (int h = 0; h < s.heads; h += group)
-      for (int t = first; t < n; t += step) heads(t, h, h + group, mine);
-  };
-  if (work <= kSmall || threads == 1) {
-    some_rows(0, 1, all_scratch);
-  } else if (n >= threads) {   // rows in turn, so that the long ones are shared evenly
-    pool_.run([&](int thread) { some_rows(thread, threads, all_scratch + size_t(thread) * per_thread); });
-  } else {
-    pool_.run([&](int thread) {
-      for (int t = 0; t < n; t++) heads(t, s.heads * thread / threads, s.heads * (thread + 1) / threads, all_scratch + size_t(thread) * per_thread);
-    });
-  }
 }
 
 }  // namespace tealight

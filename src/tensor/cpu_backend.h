@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "kernels/kernels.h"
 #include "src/base/thread_pool.h"
@@ -46,12 +47,25 @@ class CpuBackend final : public Backend {
   void start_threads() { pool_.start_now(); }
   const kernels::Table& kernels() const { return kernels_; }
 
+  // The parts of linear(), for those who cut its work in another way. What a weight of this type multiplies with: int8 activations
+  // of the family, or f32 ones (floating). Errors: Code::unsupported.
+  Family input_family(Dtype t) const;
+  // y[t * ldy + r] = w[r] . x[t] for rows r0 (a multiple of 16) to r1 - 1 on this thread. act: T quantized activations where
+  // input_family() says so, else null, and x [T, K]. scratch [multiply_scratch(K, T)], 64-byte aligned.
+  void multiply(const Tensor& w, const void* act, const float* x, int T, float* y, size_t ldy, int r0, int r1, std::byte* scratch) const;
+  static size_t multiply_scratch(int K, int T);
+  void read_row(const Tensor& w, int64_t row, float* out) const;   // of a matrix of any type, contiguous or interleaved, widened
+  // f(thread) on all threads; see ThreadPool.
+  template <class F>
+  void run(const F& f) {
+    pool_.run(f);
+  }
+  std::byte* scratch(size_t bytes_per_thread);             // threads() pieces, 64-byte aligned, each a multiple of 64; grows only
+
  private:
   // f(begin, end) over [0, n) in one piece on the caller when `work` elements are few, else cut into one piece a thread.
   template <class F>
   void split(int64_t n, int64_t work, const F& f);
-  std::byte* scratch(size_t bytes_per_thread);             // threads() pieces, 64-byte aligned; grows only
-  void read_row(const Tensor& w, int64_t row, float* out) const;   // of an interleaved matrix, widened
 
   const kernels::Table& kernels_;
   ThreadPool pool_;
@@ -63,6 +77,8 @@ class CpuBackend final : public Backend {
   Storage* free_[kClasses] = {};                           // linked through `data`
   uint64_t blocks_made_ = 0;
   Storage* scratch_ = nullptr;
+  std::vector<kernels::Attention::Row> seen_;              // of attention: each row's positions
+  std::vector<int> blocks_;                                // of attention: first rows
 };
 
 }  // namespace tealight

@@ -1,41 +1,125 @@
-// Attention of one token's query group over a K/V head, in three passes: scores (lanes are keys, one fma a dimension in
-// rising order), softmax (the order of row/row.h, lanes anchored at the first tile), weighted sum of V rows (one fma a key
-// in rising order, then times 1 / sum). Include after vec/*.h and vec/math.h.
+// Attention of some rows' query heads over one K/V head, in three passes: scores (lanes are keys, one fma a dimension in
+// rising order, then times scale), weights (soft cap and softmax in the order of row/row.h, lanes anchored at the first tile),
+// weighted sum of V rows (one fma a key in rising order, then times 1 / sum). A query's result is the same whatever rows
+// and heads are computed with it: keys that it does not see get no weight in its softmax and no fma in its sum.
+// Include after vec/*.h and vec/math.h.
 #pragma once
+#include "kernels/cpu/attention/sizes.h"
 
 namespace tealight::kernels {
 namespace {
 
-constexpr int kHeadsAtOnce = Vec::kRegisters ? 4 : 1;  // heads that share a load of K or V
-constexpr int kKeysAtOnce = 32;  // V rows that stay in the first cache while all their columns are summed
+constexpr int kQueries = !Vec::kRegisters ? 1 : Vec::kRegisters >= 32 ? 8 : 6;  // that share a load of K or V
+// Vectors of keys or columns for each of N queries: enough independent chains to hide the latency of fma, no more than the
+// registers hold.
+template <int N>
+constexpr int kWide = !Vec::kRegisters ? 1 : Vec::kRegisters >= 32 ? (N > 4 ? 2 : 4) : N == 1 ? 4 : N == 2 ? 2 : 1;
 
-// Scores of H heads for G tiles from `tile` on.
-template <int H, int G, class E>
-inline void score_tiles(const Attention& a, const E* k, const float* q, int tile, float* scores, size_t stride) {
-  const size_t tile_stride = a.tile_bytes / sizeof(E);
-  k += size_t(tile) * tile_stride;
-  Vec acc[H][G];
-  TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int g = 0; g < G; g++) acc[h][g] = Vec::set(0.0f);
-  for (int d = 0; d < a.d; d++) {
+// f(Count<n>) for n = 1..N.
+template <int N, class F>
+inline void with_count(int n, const F& f) {
+  if constexpr (N > 1) {
+    if (n < N) return with_count<N - 1>(n, f);
+  }
+  f(Count<N>{});
+}
+
+// A run of queries that is computed together. Blocks have nearly equal sizes.
+struct Block {
+  int begin, end;
+};
+inline int block_count(int queries) { return (queries + kQueries - 1) / kQueries; }
+inline Block block(int queries, int i) {
+  const int n = block_count(queries);
+  return {queries * i / n, queries * (i + 1) / n};
+}
+
+// Scores of N queries for G tiles. q: [d][N].
+template <int N, int G, class E>
+inline void score_tiles(const E* k, size_t tile_stride, size_t ahead, int d, const float* q, float scale, float* s, size_t stride) {
+  Vec acc[N][G];
+  TL_UNROLL for (int h = 0; h < N; h++) TL_UNROLL for (int g = 0; g < G; g++) acc[h][g] = Vec::set(0.0f);
+  for (int i = 0; i < d; i++, k += 16, q += N) {
     Vec x[G];
     TL_UNROLL for (int g = 0; g < G; g++) {
-      const E* p = k + size_t(g) * tile_stride + size_t(d) * 16;
-      __builtin_prefetch(p + G * tile_stride);
-      x[g] = Vec::load(p);
+      __builtin_prefetch(k + size_t(g) * tile_stride + ahead);
+      x[g] = Vec::load(k + size_t(g) * tile_stride);
     }
-    TL_UNROLL for (int h = 0; h < H; h++) {
-      const Vec b = Vec::set(q[size_t(h) * a.q_stride + size_t(d)]);
+    TL_UNROLL for (int h = 0; h < N; h++) {
+      const Vec b = Vec::set(q[h]);
       TL_UNROLL for (int g = 0; g < G; g++) acc[h][g] = Vec::fma(x[g], b, acc[h][g]);
     }
   }
-  TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int g = 0; g < G; g++) {
-    Vec::mul(acc[h][g], Vec::set(a.scale)).store(scores + size_t(h) * stride + size_t(tile + g) * 16);
+  TL_UNROLL for (int h = 0; h < N; h++) TL_UNROLL for (int g = 0; g < G; g++) {
+    Vec::mul(acc[h][g], Vec::set(scale)).store(s + size_t(h) * stride + size_t(g) * 16);
+  }
+}
+
+// Tiles [begin, end) of a piece for every block that sees them; k: the piece's first tile, `tile`: its number.
+template <class E>
+void score_piece(const Attention& a, const E* k, size_t tile_stride, size_t ahead, int tile, int end) {
+  const int queries = a.rows * a.heads;
+  const size_t stride = score_stride(a);
+  for (int i = 0; i < block_count(queries); i++) {
+    const Block b = block(queries, i);
+    const int from = max_int(tile, a.seen[b.begin / a.heads].lo / 16), to = min_int(end, up16(a.seen[(b.end - 1) / a.heads].hi) / 16);
+    const float* q = a.work + size_t(b.begin) * size_t(a.d);
+    float* s = a.scores + size_t(b.begin) * stride;
+    with_count<kQueries>(b.end - b.begin, [&](auto n) {
+      constexpr int N = decltype(n)::value, G = kWide<N>;
+      int t = from;
+      const auto run = [&](auto g) {
+        for (; t + decltype(g)::value <= to; t += decltype(g)::value)
+          score_tiles<N, decltype(g)::value>(k + size_t(t - tile) * tile_stride, tile_stride, ahead, a.d, q, a.scale,
+                                             s + size_t(t - first_tile(a)) * 16, stride);
+      };
+      run(Count<G>{});
+      if constexpr (G > 1) run(Count<1>{});
+    });
+  }
+}
+
+// Whether tiles are widened into scratch first: where several blocks use them.
+inline bool widened(const Attention& a) { return a.kv != Dtype::f32 && a.rows * a.heads > 2 * kQueries; }
+
+// The scores of all queries for tiles [begin, end).
+template <class E>
+void scores(const Attention& a, int begin, int end) {
+  const int queries = a.rows * a.heads, piece = tiles_at_once(a.d);
+  // Queries of a block side by side, [d][n].
+  for (int i = 0; i < block_count(queries); i++) {
+    const Block b = block(queries, i);
+    for (int j = b.begin; j < b.end; j++) {
+      const float* from = a.q + size_t(j / a.heads) * a.q_row + size_t(j % a.heads) * a.q_stride;
+      float* to = a.work + size_t(b.begin) * size_t(a.d) + (j - b.begin);
+      for (int c = 0; c < a.d; c++) to[size_t(c) * size_t(b.end - b.begin)] = from[c];
+    }
+  }
+  const size_t tile_stride = a.tile_bytes / sizeof(E), tile_floats = size_t(a.d) * 16;
+  const E* k = static_cast<const E*>(a.k);
+  if (!widened(a)) {
+    const int n = block_count(queries) == 1 ? end - begin : piece;
+    for (int t = begin; t < end; t += n)
+      score_piece(a, k + size_t(t) * tile_stride, tile_stride, tile_stride * size_t(max_int(1, piece)), t, min_int(end, t + n));
+    return;
+  }
+  float* wide = a.work + size_t(queries) * size_t(a.d);
+  for (int t = begin; t < end; t += piece) {
+    const int stop = min_int(end, t + piece);
+    for (int i = t; i < stop; i++) {
+      const E* p = k + size_t(i) * tile_stride;
+      for (size_t c = 0; c < tile_floats; c += 16) {
+        __builtin_prefetch(p + c + size_t(piece) * tile_stride);
+        Vec::load(p + c).store(wide + size_t(i - t) * tile_floats + c);
+      }
+    }
+    score_piece(a, static_cast<const float*>(wide), tile_floats, 0, t, stop);
   }
 }
 
 // The soft cap, then exp(score - max), in place over the whole tiles that hold lo..hi-1, zero outside; returns 1 / sum.
 float exp_scores(float* s, int lo, int hi, float cap) {
-  const int begin = lo & ~15, end = (hi + 15) & ~15;
+  const int begin = lo & ~15, end = up16(hi);
   if (cap > 0.0f)
     for (int j = begin; j < end; j += 16) softcap1(Vec::load(s + j), Vec::set(cap)).store(s + j);
   for (int j = begin; j < lo; j++) s[j] = -__builtin_inff();
@@ -52,82 +136,132 @@ float exp_scores(float* s, int lo, int hi, float cap) {
   return 1.0f / tree_add(sum);
 }
 
-// out[h][c..] += sum over keys lo..hi-1 for C lanes of columns, `n` of them in the last; then times inv where it is given.
-template <int H, int C, class E>
-inline void sum_columns(const Attention& a, const E* v, const float* e, size_t stride, int lo, int hi, int c, int n,
-                        float* out, bool first, const float* inv) {
-  Vec acc[H][C];
-  TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int i = 0; i < C; i++) {
-    acc[h][i] = first ? Vec::set(0.0f) : load_n(out + size_t(h) * a.out_stride + c + i * 16, i == C - 1 ? n : 16);
-  }
-  const size_t tile_stride = a.tile_bytes / sizeof(E), ahead = kKeysAtOnce / 16 * tile_stride;
-  for (int j = lo; j < hi;) {
-    const E* p = v + size_t(j / 16) * tile_stride + size_t(j % 16) * size_t(a.dv) + c;
-    for (const int end = min_int(hi, (j | 15) + 1); j < end; j++, p += a.dv) {
-      __builtin_prefetch(p + ahead);
-      if (C > 2) __builtin_prefetch(p + ahead + 32);
+// Where V lies: element (key j, column c) of a piece at p + j / 16 * tile + j % 16 * row + c / 16 * panel + c % 16.
+template <class E>
+struct Values {
+  const E* p;
+  size_t tile, row, panel, ahead;
+};
+
+// sums[h] (C panels of 16 columns) += weight * V over keys [begin, end) of the piece; w: the weight of its first key.
+template <int N, int C, class E>
+inline void sum_columns(const Values<E>& v, int begin, int end, const float* w, size_t stride, float* sums, size_t width) {
+  Vec acc[N][C];
+  TL_UNROLL for (int h = 0; h < N; h++) TL_UNROLL for (int i = 0; i < C; i++) acc[h][i] = Vec::load(sums + size_t(h) * width + i * 16);
+  for (int j = begin; j < end;) {
+    const E* p = v.p + size_t(j / 16) * v.tile + size_t(j % 16) * v.row;
+    for (const int stop = min_int(end, (j | 15) + 1); j < stop; j++, p += v.row) {
       Vec x[C];
       TL_UNROLL for (int i = 0; i < C; i++) {
-        x[i] = i == C - 1 ? load_n(p + i * 16, n) : Vec::load(p + i * 16);
+        if (i * sizeof(E) % 4 == 0) __builtin_prefetch(p + size_t(i) * v.panel + v.ahead);
+        x[i] = Vec::load(p + size_t(i) * v.panel);
       }
-      TL_UNROLL for (int h = 0; h < H; h++) {
-        const Vec w = Vec::set(e[size_t(h) * stride + size_t(j)]);
-        TL_UNROLL for (int i = 0; i < C; i++) acc[h][i] = Vec::fma(x[i], w, acc[h][i]);
+      TL_UNROLL for (int h = 0; h < N; h++) {
+        const Vec b = Vec::set(w[size_t(h) * stride + size_t(j)]);
+        TL_UNROLL for (int i = 0; i < C; i++) acc[h][i] = Vec::fma(x[i], b, acc[h][i]);
       }
     }
   }
-  TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int i = 0; i < C; i++) {
-    if (inv) acc[h][i] = Vec::mul(acc[h][i], Vec::set(inv[h]));
-    store_n(acc[h][i], out + size_t(h) * a.out_stride + c + i * 16, i == C - 1 ? n : 16);
-  }
+  TL_UNROLL for (int h = 0; h < N; h++) TL_UNROLL for (int i = 0; i < C; i++) acc[h][i].store(sums + size_t(h) * width + i * 16);
 }
 
-template <int H, class E>
-void attend(const Attention& a, const float* q, float* out) {
-  const E* k = static_cast<const E*>(a.k);
-  const E* v = static_cast<const E*>(a.v);
-  const size_t stride = size_t((a.hi + 15) & ~15);
-  // Enough independent chains to hide the latency of fma, no more than the registers hold.
-  constexpr int kTiles = !Vec::kRegisters ? 1 : Vec::kRegisters >= 32 ? (H >= 3 ? 4 : 8 / H) : (H >= 3 ? 1 : H >= 2 ? 2 : 4);
-  constexpr int kColumns = !Vec::kRegisters ? 1 : Vec::kRegisters >= 32 ? (H >= 3 ? 4 : 8 / H) : (H >= 3 ? 1 : H == 2 ? 2 : 4);
-  const int last = (a.hi + 15) / 16;
-  int tile = a.lo / 16;
-  for (; tile + kTiles <= last; tile += kTiles) score_tiles<H, kTiles>(a, k, q, tile, a.scratch, stride);
-  for (; tile < last; tile++) score_tiles<H, 1>(a, k, q, tile, a.scratch, stride);
-  float inv[H];
-  for (int h = 0; h < H; h++) inv[h] = exp_scores(a.scratch + size_t(h) * stride, a.lo, a.hi, a.softcap);
-  for (int j = a.lo; j < a.hi;) {
-    const int end = min_int(a.hi, (j & ~15) + kKeysAtOnce);
-    const bool first = j == a.lo;
-    const float* done = end == a.hi ? inv : nullptr;
-    int c = 0;
-    for (; c + kColumns * 16 <= a.dv; c += kColumns * 16)
-      sum_columns<H, kColumns>(a, v, a.scratch, stride, j, end, c, 16, out, first, done);
-    for (; c < a.dv; c += 16)
-      sum_columns<H, 1>(a, v, a.scratch, stride, j, end, c, min_int(16, a.dv - c), out, first, done);
-    j = end;
-  }
-}
-
+// A piece of keys [begin, end) for all queries; `sums`: [queries][width]. A block takes the keys that all its rows see together, and
+// those that only some see row by row, before and after.
 template <class E>
-void attend_group(const Attention& a) {
-  for (int h = 0; h < a.heads;) {
-    const float* q = a.q + size_t(h) * a.q_stride;
-    float* out = a.out + size_t(h) * a.out_stride;
-    const int n = min_int(kHeadsAtOnce, a.heads - h);
-    if constexpr (kHeadsAtOnce == 4) {
-      if (n == 4) attend<4, E>(a, q, out);
-      else if (n == 3) attend<3, E>(a, q, out);
-      else if (n == 2) attend<2, E>(a, q, out);
+void sum_piece(const Attention& a, Values<E> v, int begin, int end, float* sums, int width) {
+  const int queries = a.rows * a.heads, base = begin & ~15;
+  const size_t stride = score_stride(a);
+  constexpr int kPanels = 4;   // whose V stays in the first cache for all blocks
+  for (int c = 0; c < width; c += 16 * kPanels, v.p += kPanels * v.panel) {
+    const int panels = min_int(kPanels, (width - c) / 16);
+    const auto run = [&](int q0, int q1, int j0, int j1) {
+      j0 = max_int(j0, begin), j1 = min_int(j1, end);
+      if (j0 >= j1) return;
+      const float* w = a.scores + size_t(q0) * stride + size_t(base - first_tile(a) * 16);
+      float* to = sums + size_t(q0) * size_t(width) + c;
+      with_count<kQueries>(q1 - q0, [&](auto n) {
+        constexpr int N = decltype(n)::value, C = kWide<N>;
+        Values<E> at = v;
+        int i = 0;
+        for (; i + C <= panels; i += C, at.p += C * v.panel) sum_columns<N, C>(at, j0 - base, j1 - base, w, stride, to + i * 16, size_t(width));
+        if constexpr (C > 1)
+          for (; i < panels; i++, at.p += v.panel) sum_columns<N, 1>(at, j0 - base, j1 - base, w, stride, to + i * 16, size_t(width));
+      });
+    };
+    for (int i = 0; i < block_count(queries); i++) {
+      const Block b = block(queries, i);
+      const int first = b.begin / a.heads, last = (b.end - 1) / a.heads;
+      const int hi = a.seen[first].hi, lo = min_int(a.seen[last].lo, hi);
+      const auto some = [&](int r, int j0, int j1) {   // of one row's queries in this block
+        run(max_int(b.begin, r * a.heads), min_int(b.end, (r + 1) * a.heads), j0, j1);
+      };
+      for (int r = first; r < last; r++) some(r, a.seen[r].lo, lo);
+      run(b.begin, b.end, lo, hi);
+      for (int r = first + 1; r <= last; r++) some(r, max_int(hi, a.seen[r].lo), a.seen[r].hi);
     }
-    if (n == 1) attend<1, E>(a, q, out);
-    h += n;
   }
 }
 
-void attention(const Attention& a) {
-  if (a.kv == Dtype::f16) attend_group<uint16_t>(a);
-  else attend_group<float>(a);
+// Columns [begin, end) of the result.
+template <class E>
+void sum(const Attention& a, int begin, int end) {
+  const int queries = a.rows * a.heads, width = up16(end - begin), hi = a.seen[a.rows - 1].hi;
+  const size_t tile_stride = a.tile_bytes / sizeof(E), dv = size_t(a.dv);
+  float *sums = a.work, *wide = sums + size_t(queries) * size_t(width);
+  memset(sums, 0, size_t(queries) * size_t(width) * sizeof(float));
+  const E* v = static_cast<const E*>(a.v) + begin;
+  const bool direct = !widened(a) && (end - begin) % 16 == 0;
+  for (int j = a.seen[0].lo; j < hi;) {
+    const int stop = min_int(hi, (j & ~15) + kPieceKeys);
+    const E* p = v + size_t(j / 16) * tile_stride;
+    const size_t ahead = tile_stride * (kPieceKeys / 16);
+    if (direct) {
+      sum_piece<E>(a, {p, tile_stride, dv, 16, ahead}, j, stop, sums, width);
+    } else {
+      for (int i = j; i < stop; i++) {
+        const E* row = v + size_t(i / 16) * tile_stride + size_t(i % 16) * dv;
+        float* to = wide + size_t(i - (j & ~15)) * 16;
+        for (int c = 0; c < end - begin; c += 16, to += kPieceKeys * 16) {
+          __builtin_prefetch(row + c + ahead);
+          load_n(row + c, min_int(16, end - begin - c)).store(to);
+        }
+      }
+      sum_piece<float>(a, {wide, 256, 16, kPieceKeys * 16, 0}, j, stop, sums, width);
+    }
+    j = stop;
+  }
+  for (int i = 0; i < queries; i++) {
+    const Vec inv = Vec::set(a.scores[size_t(queries) * score_stride(a) + size_t(i)]);
+    float* out = a.out + size_t(i / a.heads) * a.out_row + size_t(i % a.heads) * a.out_stride + begin;
+    for (int c = 0; c < end - begin; c += 16)
+      store_n(Vec::mul(Vec::load(sums + size_t(i) * size_t(width) + c), inv), out + c, min_int(16, end - begin - c));
+  }
+}
+
+void attention_scores(const Attention& a, int begin, int end) {
+  if (a.kv == Dtype::f16) scores<uint16_t>(a, begin, end);
+  else scores<float>(a, begin, end);
+}
+
+void attention_weights(const Attention& a, int begin, int end) {
+  const size_t stride = score_stride(a);
+  const int base = first_tile(a) * 16;
+  float* inv = a.scores + size_t(a.rows * a.heads) * stride;
+  for (int i = begin; i < end; i++) {
+    const Attention::Row& r = a.seen[i / a.heads];
+    inv[i] = exp_scores(a.scores + size_t(i) * stride, r.lo - base, r.hi - base, a.softcap);
+  }
+}
+
+void attention_sum(const Attention& a, int begin, int end) {
+  if (a.kv == Dtype::f16) sum<uint16_t>(a, begin, end);
+  else sum<float>(a, begin, end);
+}
+
+void fill_attention(Table& t) {
+  t.attention_scores = attention_scores;
+  t.attention_weights = attention_weights;
+  t.attention_sum = attention_sum;
 }
 
 }  // namespace

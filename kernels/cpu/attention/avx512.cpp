@@ -3,5 +3,5 @@
 #include "kernels/cpu/attention/attention.h"
 
 namespace tealight::kernels {
-void attention_avx512(Table& t) { t.attention = attention; }
+void attention_avx512(Table& t) { fill_attention(t); }
 }  // namespace tealight::kernels

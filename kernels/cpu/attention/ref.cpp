@@ -3,5 +3,5 @@
 #include "kernels/cpu/attention/attention.h"
 
 namespace tealight::kernels {
-void attention_ref(Table& t) { t.attention = attention; }
+void attention_ref(Table& t) { fill_attention(t); }
 }  // namespace tealight::kernels

@@ -17,7 +17,6 @@ inline __m256i madd_add(__m256i acc, __m256i a, __m256i b) { return _mm256_add_e
 
 #include "kernels/cpu/quant/lanes_avx2.h"
 #include "kernels/cpu/quant/plain_avx.h"
-#include "kernels/cpu/quant/tiles.h"
 #include "kernels/cpu/quant/x16.h"
 
 namespace tealight::kernels {
@@ -36,7 +35,8 @@ constexpr int pairs_in_16_bits() {  // vpmaddubsw results that may be added
 
 // A panel, as two halves of 8 rows, times a tile of T tokens.
 template <class Type, int T>
-[[gnu::noinline]] void panel_tile(const Panel& p, int blocks, const ActTile& a, float* y, size_t ldy, bool first) {
+[[gnu::noinline]] void panel_tile(const Panel& p, int blocks, const ActTile* tile, float* y, size_t ldy, bool first) {
+  const ActTile& a = *tile;
   constexpr int H = 2, B = Type::kBlock, kTogether = pairs_in_16_bits<Type>(), kSubs = B / Type::kSub;
   constexpr int kGroup = kTogether < Type::kSub / 4 ? kTogether : Type::kSub / 4;  // words between two widenings
   constexpr int kSubsEach = B == 32 ? 1 : 2;  // sub-blocks in one step: their scales lie in pairs
@@ -172,12 +172,18 @@ template <class Type>
 
 }  // namespace
 
+const QuantSet quant_set_avx2 = {
+#define TL_ROW(Type, name)                                                                         \
+  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, x16_rows<Type>, \
+           {fill_plain<Type>, fill_x16<Type, Lanes256>}, &quant_set_avx2.name.own,                 \
+           panel_tile<Shape<Type>, 1>, panel_tile<Shape<Type>, kTile>, nullptr},
+    TL_INTEGER_TYPES(TL_ROW)
+#undef TL_ROW
+};
+
 void quant_avx2(Table& t) {
   t.quantize = quantize;
-#define TL_ROW(Type, name) \
-  t.matmul_int[int(Dtype::name)] = matmul_int<Type>; \
-  t.matmul_x16[int(Dtype::name)] = matmul_x16<Type, Lanes256>;
-  TL_INTEGER_TYPES(TL_ROW)
+  fill_rows<multiply, quant_set_avx2>(t);
 }
 
 }  // namespace tealight::kernels

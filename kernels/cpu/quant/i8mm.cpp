@@ -5,5 +5,8 @@
 #include "kernels/cpu/quant/neon.h"
 
 namespace tealight::kernels {
-void quant_i8mm(Table& t) { fill_quant(t); }
+void quant_i8mm(Table& t) {
+  t.quantize = quantize;
+  fill_rows<multiply, set>(t);
+}
 }  // namespace tealight::kernels

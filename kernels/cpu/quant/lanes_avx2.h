@@ -1,4 +1,5 @@
-// 8 of the 16 rows of a group, a row a lane of 32 bits: what the types' x16 code is made of. Include after vec/avx2.h.
+// 8 of the 16 rows of a group, a row a lane of 32 bits: what the types' x16 code is made of. Include after vec/avx2.h and plain_avx.h's
+// dot_add and madd_add.
 #pragma once
 #include "kernels/cpu/base.h"
 
@@ -29,6 +30,21 @@ struct Lanes256 {
   static V pair_signed(V v, int b) { return _mm256_srai_epi16(_mm256_shuffle_epi8(v, each(b << 8 | (b + 1) << 24)), 8); }
   // The lower, or the upper, half of each lane in both.
   static V twice(V v, int half) { return _mm256_shuffle_epi8(v, each(half ? 0x03020302 : 0x01000100)); }
+  // What vnni.h needs besides.
+  static V load(const void* p) { return load256(p); }
+  static V bit_xor(V a, V b) { return _mm256_xor_si256(a, b); }
+  static V right_signed(V v, int n) { return _mm256_srai_epi32(v, n); }
+  static V add(V a, V b) { return _mm256_add_epi32(a, b); }
+  static V sub(V a, V b) { return _mm256_sub_epi32(a, b); }
+  static V mul(V a, V b) { return _mm256_mullo_epi32(a, b); }
+  static V dot(V acc, V u, V s) { return dot_add(acc, u, s); }
+  static V pairs(V acc, V a, V b) { return madd_add(acc, a, b); }
+  static F load_real(const float* p) { return _mm256_loadu_ps(p); }
+  static F real(float v) { return _mm256_set1_ps(v); }
+  static F to_real(V v) { return _mm256_cvtepi32_ps(v); }
+  static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
   static void store(void* to, V v) { _mm256_storeu_si256(static_cast<__m256i*>(to), v); }
   static void store(float* to, F v) { _mm256_storeu_ps(to, v); }
 

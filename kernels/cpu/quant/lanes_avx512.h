@@ -24,6 +24,20 @@ struct Lanes512 {
   static V spread(V v, int b) { return _mm512_shuffle_epi8(v, each(b * 0x01010101)); }
   static V pair(V v, int b) { return _mm512_shuffle_epi8(v, each(b | (b + 1) << 16, int32_t(0x80008000))); }
   static V pair_signed(V v, int b) { return _mm512_srai_epi16(_mm512_shuffle_epi8(v, each(b << 8 | (b + 1) << 24)), 8); }
+  static V load(const void* p) { return _mm512_loadu_si512(p); }
+  static V bit_xor(V a, V b) { return _mm512_xor_si512(a, b); }
+  static V right_signed(V v, int n) { return _mm512_srai_epi32(v, unsigned(n)); }
+  static V add(V a, V b) { return _mm512_add_epi32(a, b); }
+  static V sub(V a, V b) { return _mm512_sub_epi32(a, b); }
+  static V mul(V a, V b) { return _mm512_mullo_epi32(a, b); }
+  static V dot(V acc, V u, V s) { return _mm512_dpbusd_epi32(acc, u, s); }
+  static V pairs(V acc, V a, V b) { return _mm512_dpwssd_epi32(acc, a, b); }
+  static F load_real(const float* p) { return _mm512_loadu_ps(p); }
+  static F real(float v) { return _mm512_set1_ps(v); }
+  static F to_real(V v) { return _mm512_cvtepi32_ps(v); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
   static void store(void* to, V v) { _mm512_storeu_si512(to, v); }
   static void store(float* to, F v) { _mm512_storeu_ps(to, v); }
 

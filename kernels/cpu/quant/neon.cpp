@@ -4,5 +4,8 @@
 #include "kernels/cpu/quant/neon.h"
 
 namespace tealight::kernels {
-void quant_neon(Table& t) { fill_quant(t); }
+void quant_neon(Table& t) {
+  t.quantize = quantize;
+  fill_rows<multiply, set>(t);
+}
 }  // namespace tealight::kernels

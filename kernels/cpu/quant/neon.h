@@ -4,7 +4,6 @@
 #pragma once
 #include "kernels/cpu/quant/lanes_neon.h"
 #include "kernels/cpu/quant/plain_neon.h"
-#include "kernels/cpu/quant/tiles.h"
 #include "kernels/cpu/quant/x16.h"
 
 namespace tealight::kernels {
@@ -79,7 +78,8 @@ inline void products(const uint8_t* code, const int8_t* q, int32x4_t (*s)[2]) {
 
 // A panel, as two halves of 8 rows, times a tile of T tokens.
 template <class Type, int T>
-[[gnu::noinline]] void panel_tile(const Panel& p, int blocks, const ActTile& a, float* y, size_t ldy, bool first) {
+[[gnu::noinline]] void panel_tile(const Panel& p, int blocks, const ActTile* tile, float* y, size_t ldy, bool first) {
+  const ActTile& a = *tile;
   constexpr int H = 2, B = Type::kBlock, kSubs = B / Type::kSub, kPairs = kSubs / 2;
   for (int r = 0; r < 16; r += 8) {
     float32x4_t acc[T][H];
@@ -189,14 +189,14 @@ template <class Type>
   TL_UNROLL for (int h = 0; h < H; h++) vst1q_f32(out + h * 4, acc[h]);
 }
 
-void fill_quant(Table& t) {
-  t.quantize = quantize;
-#define TL_ROW(Type, name)                           \
-  t.matmul_int[int(Dtype::name)] = matmul_int<Type>; \
-  t.matmul_x16[int(Dtype::name)] = matmul_x16<Type, LanesNeon>;
-  TL_INTEGER_TYPES(TL_ROW)
-#undef TL_ROW
-}
-
 }  // namespace
+
+static const QuantSet set = {
+#define TL_ROW(Type, name)                                                                                         \
+  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, x16_rows<Type>,                 \
+           {fill_plain<Type>, fill_x16<Type, LanesNeon>}, &set.name.own,                                           \
+           panel_tile<Shape<Type>, 1>, panel_tile<Shape<Type>, kTile>, nullptr},
+    TL_INTEGER_TYPES(TL_ROW)
+#undef TL_ROW
+};
 }  // namespace tealight::kernels

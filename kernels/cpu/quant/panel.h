@@ -8,6 +8,13 @@
 #include "kernels/cpu/types/types.h"
 
 namespace tealight::kernels {
+
+struct Panel {
+  uint8_t* code;
+  float *d, *m;
+  int16_t *sc, *mn;
+};
+
 namespace {
 
 // What a product of panels depends on; types with the same shape share its code.
@@ -19,21 +26,15 @@ struct ShapeOf {
 template <class Type>
 using Shape = ShapeOf<Type::kBlock, Type::kSub, Type::kMaxCode, Type::kOffset, (Type::kMinAt >= 0)>;
 
-struct Panel {
-  uint8_t* code;
-  float *d, *m;
-  int16_t *sc, *mn;
-};
-
-template <class Type>
-inline Panel panel_in(void* scratch) {
+// Where a panel of kIntPiece values of k lies; `block` is that of the type.
+inline Panel panel_in(void* scratch, int block) {
   Panel p{};
   p.code = static_cast<uint8_t*>(scratch);
   p.d = reinterpret_cast<float*>(p.code + kIntPiece * 16);
-  p.m = p.d + kIntPiece / Type::kBlock * 16;
-  p.sc = reinterpret_cast<int16_t*>(p.m + kIntPiece / Type::kBlock * 16);
-  p.mn = p.sc + kIntPiece / Type::kSub * 16;
-  static_assert(Type::kBlock == 32 || kIntPiece / 256 * 128 + kIntPiece / Type::kSub * 64 <= kIntPiece * 5);
+  p.m = p.d + kIntPiece / block * 16;
+  p.sc = reinterpret_cast<int16_t*>(p.m + kIntPiece / block * 16);
+  p.mn = p.sc + kIntPiece;
+  static_assert(kIntPiece / 256 * 128 + kIntPiece * 4 <= kIntPiece * 5 && kIntPiece / 32 * 128 <= kIntPiece * 5);
   return p;
 }
 

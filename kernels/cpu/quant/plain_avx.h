@@ -1,8 +1,8 @@
-// Plain rows for AVX2 and above: 8 side by side times one token, or 16 unpacked into a panel. Include after vec/*.h, quant.h and
+// Plain rows for AVX2 and above: 8 side by side times one token, or 16 unpacked into a panel. Include after vec/*.h and
 //   dot_add(acc, u, s)      8 lanes: acc + 4 products u * s, u unsigned (at most 128), s in [-127, 127]
 //   madd_add(acc, a, b)     8 lanes: acc + 2 products of 16-bit numbers
 #pragma once
-#include "kernels/cpu/quant/quant.h"
+#include "kernels/cpu/quant/multiply.h"
 
 namespace tealight::kernels {
 namespace {
@@ -60,7 +60,7 @@ template <class Type>
       }
     } else {
       const __m256i sums = Type::kSub == 16 ? load256(a.sum16 + b * 16) : _mm256_zextsi128_si256(load128(a.sum32 + b * 8));
-      TL_UNROLL for (int i = 0; i < 8; i++) {
+      for (int i = 0; i < 8; i++) {
         const uint8_t* block = w + size_t(i) * stride;
         __m256i sc, mn;
         Type::scales16(block, &sc, &mn);
@@ -93,7 +93,7 @@ inline __m256 halves8(const uint8_t* const* row, size_t at) {
 }
 
 template <class Type>
-[[gnu::noinline]] void fill_panel(const void* w, size_t stride, int r, int last, int b0, int blocks, const Panel& p) {
+[[gnu::noinline]] void fill_plain(const void* w, size_t stride, int r, int last, int b0, int blocks, const Panel& p) {
   constexpr int B = Type::kBlock, kPairs = B / Type::kSub / 2;
   for (int h = 0; h < 16; h += 8) {
     const uint8_t* row[8];

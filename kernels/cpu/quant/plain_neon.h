@@ -1,6 +1,6 @@
 // Plain rows with the dot product of NEON: 8 side by side times one token, or 16 unpacked into a panel. Include after vec/neon.h.
 #pragma once
-#include "kernels/cpu/quant/quant.h"
+#include "kernels/cpu/quant/multiply.h"
 
 namespace tealight::kernels {
 namespace {
@@ -75,7 +75,7 @@ template <class Type>
 }
 
 template <class Type>
-[[gnu::noinline]] void fill_panel(const void* w, size_t stride, int r, int last, int b0, int blocks, const Panel& p) {
+[[gnu::noinline]] void fill_plain(const void* w, size_t stride, int r, int last, int b0, int blocks, const Panel& p) {
   constexpr int B = Type::kBlock, kPairs = B / Type::kSub / 2;
   for (int g = 0; g < 16; g += 4) {
     const uint8_t* row[4];

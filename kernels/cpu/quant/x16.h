@@ -1,16 +1,9 @@
-// Groups of 16 rows in the x16 layout (kernels/cpu/x16.h) times quantized activations: the bits of the plain rows.
-//   few tokens   words of codes as they lie, times one token after the other: lanes are rows
-//   else         a group is unpacked into a panel and multiplied with tiles of tokens, as plain rows are
-// Include after quant.h and the set's Lanes.
+// Groups of 16 rows in the x16 layout (kernels/cpu/x16.h), where lanes are rows.
 #pragma once
 #include "kernels/cpu/quant/panel.h"
 
 namespace tealight::kernels {
 namespace {
-
-// 16 rows times one token, each set's own.
-template <class Type>
-void x16_rows(const uint8_t* group, int blocks, const ActTile& a, float* out);
 
 // Block b of a group: its fields, 32 bytes each, and its words, 64 bytes each.
 struct X16Block {
@@ -58,25 +51,6 @@ template <class Type, class L>
       }
     }
   }
-}
-
-template <class Type, class L>
-void matmul_x16(const void* w, int K, const void* act, int T, float* y, size_t ldy, int r0, int r1, void* scratch) {
-  constexpr int B = Type::kBlock;
-  const auto* groups = static_cast<const uint8_t*>(w);
-  const size_t row = x16_row_bytes(Type::kDtype, size_t(K));
-  if (T >= kTile)
-    return matmul_panels<Type>(K, act, T, y, ldy, r0, r1, scratch, [&](int r, int b, int n, const Panel& p) {
-      fill_x16<Type, L>(groups + size_t(r) * row, b, n, p);
-    });
-  for (int r = r0; r < r1; r += 16)
-    for (int t = 0; t < T; t++) {
-      const ActTile a = act_tile(B == 32 ? Family::block32 : Family::block256, act, K, t, 1);
-      float *out = y + size_t(t) * ldy + r, tmp[16];
-      const int rows = r1 - r;
-      x16_rows<Type>(groups + size_t(r) * row, K / B, a, rows < 16 ? tmp : out);
-      if (rows < 16) memcpy(out, tmp, size_t(rows) * 4);
-    }
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace {
 
 struct IQ4_XS {
   static constexpr Dtype kDtype = Dtype::iq4_xs;
-  static constexpr int kBlock = 256, kBytes = 136, kScaleAt = 0, kMinAt = -1, kSub = 32, kMaxCode = 0, kOffset = 0, kFields = 2;
+  static constexpr int kBlock = 256, kBytes = 136, kScaleAt = 0, kMinAt = -1, kSub = 32, kMaxCode = 0, kOffset = 0, kFields = 2, kMaxScale = 32;
   static void codes(const uint8_t* b, int8_t* w) {
     for (int j = 0; j < 8; j++) book_codes(b + 8 + 16 * j, w + 32 * j);
   }

@@ -8,7 +8,7 @@ namespace {
 
 struct Q2_K {
   static constexpr Dtype kDtype = Dtype::q2_k;
-  static constexpr int kBlock = 256, kBytes = 84, kScaleAt = 80, kMinAt = 82, kSub = 16, kMaxCode = 3, kOffset = 0, kFields = 2;
+  static constexpr int kBlock = 256, kBytes = 84, kScaleAt = 80, kMinAt = 82, kSub = 16, kMaxCode = 3, kOffset = 0, kFields = 2, kMaxScale = 15;
   static void codes(const uint8_t* b, int8_t* w) {
     for (int k = 0; k < 256; k++) w[k] = int8_t((b[16 + k / 128 * 32 + k % 32] >> (k / 32 % 4 * 2)) & 3);
   }

@@ -9,7 +9,7 @@ namespace {
 
 struct Q3_K {
   static constexpr Dtype kDtype = Dtype::q3_k;
-  static constexpr int kBlock = 256, kBytes = 110, kScaleAt = 108, kMinAt = -1, kSub = 16, kMaxCode = 7, kOffset = 4, kFields = 1;
+  static constexpr int kBlock = 256, kBytes = 110, kScaleAt = 108, kMinAt = -1, kSub = 16, kMaxCode = 7, kOffset = 4, kFields = 1, kMaxScale = 32;
   static void codes(const uint8_t* b, int8_t* w) {
     for (int k = 0; k < 256; k++) {
       const int h = k / 128, p = k / 32 % 4, l = k % 32;

@@ -38,7 +38,7 @@ inline void six_bit_scales16(const uint8_t* p, __m256i* sc, __m256i* mn) {
 
 struct Q4_K {
   static constexpr Dtype kDtype = Dtype::q4_k;
-  static constexpr int kBlock = 256, kBytes = 144, kScaleAt = 0, kMinAt = 2, kSub = 32, kMaxCode = 15, kOffset = 0, kFields = 2;
+  static constexpr int kBlock = 256, kBytes = 144, kScaleAt = 0, kMinAt = 2, kSub = 32, kMaxCode = 15, kOffset = 0, kFields = 2, kMaxScale = 63;
   static void codes(const uint8_t* b, int8_t* w) {
     for (int k = 0; k < 256; k++) w[k] = int8_t((b[16 + k / 64 * 32 + k % 32] >> (k / 32 % 2 * 4)) & 15);
   }

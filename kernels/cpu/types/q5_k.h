@@ -7,7 +7,7 @@ namespace {
 
 struct Q5_K {
   static constexpr Dtype kDtype = Dtype::q5_k;
-  static constexpr int kBlock = 256, kBytes = 176, kScaleAt = 0, kMinAt = 2, kSub = 32, kMaxCode = 31, kOffset = 0, kFields = 2;
+  static constexpr int kBlock = 256, kBytes = 176, kScaleAt = 0, kMinAt = 2, kSub = 32, kMaxCode = 31, kOffset = 0, kFields = 2, kMaxScale = 63;
   static void codes(const uint8_t* b, int8_t* w) {
     for (int k = 0; k < 256; k++) {
       const int low = (b[48 + k / 64 * 32 + k % 32] >> (k / 32 % 2 * 4)) & 15;

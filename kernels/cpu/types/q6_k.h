@@ -8,7 +8,7 @@ namespace {
 
 struct Q6_K {
   static constexpr Dtype kDtype = Dtype::q6_k;
-  static constexpr int kBlock = 256, kBytes = 210, kScaleAt = 208, kMinAt = -1, kSub = 16, kMaxCode = 63, kOffset = 32, kFields = 1;
+  static constexpr int kBlock = 256, kBytes = 210, kScaleAt = 208, kMinAt = -1, kSub = 16, kMaxCode = 63, kOffset = 32, kFields = 1, kMaxScale = 128;
   static void codes(const uint8_t* b, int8_t* w) {
     for (int k = 0; k < 256; k++) {
       const int h = k / 128, p = k / 32 % 4, l = k % 32;

@@ -6,6 +6,7 @@
 //   kSub                                   values that share a sub-scale (256 family: 16 or 32; 32 family: 32)
 //   kMaxCode                               largest code, where codes are unsigned; 0: codes are signed bytes
 //   kOffset                                weight = code - kOffset
+//   kMaxScale                              256 family: largest magnitude of a sub-scale
 //   codes(block, w)                        the codes in rising k, portable
 //   scales(block, sc, mn)                  256 family: kBlock / kSub sub-scales (signed) and minima
 // for 16 rows in the x16 layout (kernels/cpu/x16.h), whose words and fields a set's `Lanes` reads, lane r from row r:

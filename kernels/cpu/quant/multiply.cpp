@@ -1,0 +1,82 @@
+#include "kernels/cpu/quant/multiply.h"
+
+namespace tealight::kernels {
+namespace {
+
+// A panel, whose first block is b, times tokens t0..t1-1.
+void panel_tokens(const QuantCode& code, const Matmul& m, const Panel& p, int blocks, int b, int t0, int t1, int r) {
+  constexpr int kTokens = 2 * kTile;
+  const Family family = info(code.type).family;
+  const size_t row_bytes = size_t(min_int(16, m.r1 - r)) * 4;
+  const bool first = b == 0, part = row_bytes < 64;
+  float tmp[kTokens * 16];
+  for (int t = t0; t < t1;) {
+    const int n = code.eight && t1 - t >= kTokens ? kTokens : m.T - t >= kTile ? kTile : 1;
+    ActTile a[2] = {tile_from(family, m.act, m.K, t, min_int(n, kTile), b), {}};
+    if (n == kTokens) a[1] = tile_from(family, m.act, m.K, t + kTile, kTile, b);
+    float* out = m.y + size_t(t) * m.ldy + r;
+    for (int i = 0; part && !first && i < n; i++) memcpy(tmp + i * 16, out + size_t(i) * m.ldy, row_bytes);
+    const QuantCode::Tile tile = n == 1 ? code.one : n == kTile ? code.four : code.eight;
+    tile(p, blocks, a, part ? tmp : out, part ? 16 : m.ldy, first);
+    for (int i = 0; part && i < n; i++) memcpy(out + size_t(i) * m.ldy, tmp + i * 16, row_bytes);
+    t += n;
+  }
+}
+
+void panels(const QuantCode& code, bool x16, const Matmul& m) {
+  const int B = info(code.type).block, piece = kIntPiece / B, blocks = m.K / B;
+  const Panel p = panel_in(m.scratch, B);
+  // As many tokens at a time as stay in the second cache, but enough to pay for the panels.
+  const int some = m.K > 4096 ? 64 : (256 * 1024 / m.K + 7) & ~7;
+  for (int t = 0; t < m.T; t += some)
+    for (int r = m.r0; r < m.r1; r += 16)
+      for (int b = 0; b < blocks; b += piece) {
+        const int n = min_int(piece, blocks - b);
+        unpack(code, x16, m, r, b, n, p);
+        panel_tokens(code, m, p, n, b, t, min_int(m.T, t + some), r);
+      }
+}
+
+void few_plain(const QuantCode& code, const Matmul& m) {
+  const DtypeInfo& f = info(code.type);
+  const size_t stride = row_bytes(code.type, size_t(m.K));
+  const auto rows = [&](int r, size_t step, int n) {
+    for (int t = 0; t < m.T; t++) {
+      float tmp[8];
+      code.rows8(static_cast<const uint8_t*>(m.w) + size_t(r) * stride, step, m.K / f.block, act_tile(f.family, m.act, m.K, t, 1), tmp);
+      memcpy(m.y + size_t(t) * m.ldy + r, tmp, size_t(n) * 4);
+    }
+  };
+  int r = m.r0;
+  for (; r + 8 <= m.r1; r += 8) rows(r, stride, 8);
+  if (r < m.r1 && m.r1 - m.r0 >= 8) rows(m.r1 - 8, stride, 8);  // the last 8 again, some computed twice
+  else for (; r < m.r1; r++) rows(r, 0, 1);                     // fewer than 8: the same row in every lane
+}
+
+void few_x16(const QuantCode& code, const Matmul& m) {
+  const DtypeInfo& f = info(code.type);
+  const size_t row = x16_row_bytes(code.type, size_t(m.K));
+  for (int r = m.r0; r < m.r1; r += 16)
+    for (int t = 0; t < m.T; t++) {
+      float *out = m.y + size_t(t) * m.ldy + r, tmp[16];
+      const int rows = m.r1 - r;
+      code.x16_rows(static_cast<const uint8_t*>(m.w) + size_t(r) * row, m.K / f.block, act_tile(f.family, m.act, m.K, t, 1),
+                    rows < 16 ? tmp : out);
+      if (rows < 16) memcpy(out, tmp, size_t(rows) * 4);
+    }
+}
+
+}  // namespace
+
+void unpack(const QuantCode& code, bool x16, const Matmul& m, int r, int b0, int blocks, const Panel& p) {
+  if (x16) code.fill->x16(static_cast<const uint8_t*>(m.w) + size_t(r) * x16_row_bytes(code.type, size_t(m.K)), b0, blocks, p);
+  else code.fill->plain(m.w, row_bytes(code.type, size_t(m.K)), r, m.r1 - 1, b0, blocks, p);
+}
+
+void multiply(const QuantCode& code, bool x16, const Matmul& m) {
+  if (m.T >= kTile) panels(code, x16, m);
+  else if (x16) few_x16(code, m);
+  else few_plain(code, m);
+}
+
+}  // namespace tealight::kernels

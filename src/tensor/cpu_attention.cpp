@@ -1,0 +1,161 @@
+// CpuBackend::attention: which rows and heads are computed together, and what each thread does. None of this changes a bit.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "src/base/checked.h"
+#include "src/base/error.h"
+#include "src/tensor/cpu_backend.h"
+
+namespace tealight {
+namespace {
+
+constexpr int64_t kSmall = 64 * 1024;   // multiply-adds up to which the caller works alone
+
+// Writes one key and one value of every K/V head at a position of the cache.
+void store_kv(const kernels::Table& kernels, const KvLayer& kv, const float* k, int64_t k_stride, const float* v, int64_t v_stride,
+              int position) {
+  const size_t element = size_t(info(kv.dtype).bytes), lane = size_t(position) % 16;
+  const size_t tile_at = size_t(position) / 16 * kv.tile_bytes / element;
+  for (int h = 0; h < kv.kv_heads; h++, k += k_stride, v += v_stride) {
+    const size_t tile = tile_at + size_t(h) * size_t(kv.d) * 16 + lane;
+    const size_t row = tile_at + (size_t(h) * 16 + lane) * size_t(kv.dv);
+    if (kv.dtype == Dtype::f32) {
+      float* to = static_cast<float*>(kv.k) + tile;
+      for (int i = 0; i < kv.d; i++) to[i * 16] = k[i];
+      std::memcpy(static_cast<float*>(kv.v) + row, v, size_t(kv.dv) * sizeof(float));
+    } else {
+      uint16_t* to = static_cast<uint16_t*>(kv.k) + tile;
+      uint16_t half[16];
+      for (int i = 0; i < kv.d; i += 16) {
+        const int m = std::min(16, kv.d - i);
+        kernels.to_f16(k + i, half, size_t(m));
+        for (int j = 0; j < m; j++) to[(i + j) * 16] = half[j];
+      }
+      kernels.to_f16(v, static_cast<uint16_t*>(kv.v) + row, size_t(kv.dv));
+    }
+  }
+}
+
+// Rows of one sequence whose heads are computed together: enough queries to make use of a widened tile, and scores that stay in
+// the second cache.
+int rows_at_once(int group, int keys) {
+  constexpr int kQueries = 48, kLeast = 12, kScores = 96 * 1024;
+  return std::max(1, std::clamp(kScores / std::max(keys, 1), kLeast, kQueries) / group);
+}
+
+// Calls f(item, begin, end) for the thread's share of all units, where size(item) are each item's.
+template <class Size, class F>
+void share(int thread, int threads, int items, const Size& size, const F& f) {
+  int64_t total = 0, at = 0;
+  for (int i = 0; i < items; i++) total += size(i);
+  const int64_t begin = total * thread / threads, end = total * (thread + 1) / threads;
+  for (int i = 0; i < items; i++) {
+    const int64_t n = size(i), from = std::max(begin - at, int64_t(0)), to = std::min(end - at, n);
+    if (from < to) f(i, int(from), int(to));
+    at += n;
+  }
+}
+
+}  // namespace
+
+void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor& k, const Tensor& v,
+                           std::span<const AttentionRow> rows, const Tensor& out) {
+  using kernels::Attention;
+  const int n = int(rows.size()), group = s.heads / s.kv_heads, threads = pool_.threads();
+  seen_.clear();
+  blocks_.clear();
+  int64_t work = 0;
+  int longest = 0;
+  for (int t = 0; t < n; t++) {
+    const AttentionRow& r = rows[size_t(t)];
+    TEALIGHT_CHECK(r.position < r.kv->capacity);
+    store_kv(kernels_, *r.kv, k.data() + t * k.stride(0), k.stride(1), v.data() + t * v.stride(0), v.stride(1), r.position);
+    seen_.push_back({r.first, r.position + 1});
+    longest = std::max(longest, r.position + 1 - r.first);
+    work += int64_t(r.position + 1 - r.first) * s.heads * (s.d + s.dv);
+  }
+  // Blocks of rows; the most queries and tiles of any.
+  const int at_once = rows_at_once(group, longest);
+  int queries = 0, tiles = 0;
+  for (int t = 0; t < n; t++) {
+    const AttentionRow &r = rows[size_t(t)], &before = rows[size_t(std::max(t - 1, 0))];
+    const bool joins = t && t - blocks_.back() < at_once && r.kv == before.kv && r.position >= before.position && r.first >= before.first;
+    if (!joins) blocks_.push_back(t);
+    queries = std::max(queries, (t + 1 - blocks_.back()) * group);
+    tiles = std::max(tiles, (r.position + 16) / 16 - rows[size_t(blocks_.back())].first / 16);
+  }
+  const int blocks = int(blocks_.size()), items = blocks * s.kv_heads;
+  blocks_.push_back(n);
+  const size_t score_bytes = align_up(kernels::attention_score_bytes(queries, tiles), 64);
+  const size_t work_bytes = align_up(kernels::attention_work_bytes(queries, s.d, s.dv), 64);
+
+  // Item i: a block and a K/V head; blocks within heads, the long ones first.
+  const auto item = [&](int i, std::byte* scores, std::byte* mine) {
+    const int h = i / blocks, b = blocks - 1 - i % blocks, first = blocks_[size_t(b)], head = h * group;
+    const KvLayer& kv = *rows[size_t(first)].kv;
+    Attention a;
+    a.q = q.data() + first * q.stride(0) + head * q.stride(1);
+    a.q_row = size_t(q.stride(0));
+    a.q_stride = size_t(q.stride(1));
+    a.k = static_cast<char*>(kv.k) + size_t(h) * 16 * row_bytes(kv.dtype, size_t(kv.d));
+    a.v = static_cast<char*>(kv.v) + size_t(h) * 16 * row_bytes(kv.dtype, size_t(kv.dv));
+    a.tile_bytes = kv.tile_bytes;
+    a.kv = kv.dtype;
+    a.rows = blocks_[size_t(b) + 1] - first;
+    a.heads = group;
+    a.d = s.d;
+    a.dv = s.dv;
+    a.seen = seen_.data() + first;
+    a.scale = s.scale;
+    a.softcap = s.softcap;
+    a.out = out.data() + (int64_t(first) * s.heads + head) * s.dv;
+    a.out_row = size_t(s.heads) * size_t(s.dv);
+    a.out_stride = size_t(s.dv);
+    a.scores = reinterpret_cast<float*>(scores);
+    a.work = reinterpret_cast<float*>(mine);
+    return a;
+  };
+  const auto first_tile = [](const Attention& a) { return a.seen[0].lo / 16; };
+  const auto n_tiles = [](const Attention& a) { return (a.seen[a.rows - 1].hi + 15) / 16 - a.seen[0].lo / 16; };
+  const auto whole = [&](int i, std::byte* mine) {
+    const Attention a = item(i, mine, mine + score_bytes);
+    kernels_.attention_scores(a, first_tile(a), first_tile(a) + n_tiles(a));
+    kernels_.attention_weights(a, 0, a.rows * a.heads);
+    kernels_.attention_sum(a, 0, a.dv);
+  };
+
+  if (threads == 1 || work <= kSmall) {
+    std::byte* mine = scratch(score_bytes + work_bytes);
+    for (int i = 0; i < items; i++) whole(i, mine);
+    return;
+  }
+  if (items >= 4 * threads) {         // whole items, whoever is free
+    std::byte* all = scratch(score_bytes + work_bytes);
+    std::atomic<int> next{0};
+    pool_.run([&](int thread) {
+      for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < items;) whole(i, all + size_t(thread) * (score_bytes + work_bytes));
+    });
+    return;
+  }
+  // Few items: each pass over all of them is cut evenly, so that each byte of K and V is read by one thread.
+  std::byte* all = scratch(align_up(score_bytes * size_t(items) / size_t(threads) + score_bytes, 64) + work_bytes);
+  const auto at = [&](int i, int thread) { return item(i, all + size_t(i) * score_bytes, all + size_t(items) * score_bytes + size_t(thread) * work_bytes); };
+  const int unit = items * ((s.dv + 31) / 32) < threads ? 16 : 32;   // columns
+  pool_.run([&](int thread) {
+    share(thread, threads, items, [&](int i) { return n_tiles(at(i, 0)); }, [&](int i, int begin, int end) {
+      const Attention a = at(i, thread);
+      kernels_.attention_scores(a, first_tile(a) + begin, first_tile(a) + end);
+    });
+  });
+  pool_.run([&](int thread) {
+    share(thread, threads, items, [&](int i) { return at(i, 0).rows * group; }, [&](int i, int begin, int end) { kernels_.attention_weights(at(i, thread), begin, end); });
+  });
+  pool_.run([&](int thread) {
+    share(thread, threads, items, [&](int) { return (s.dv + unit - 1) / unit; }, [&](int i, int begin, int end) {
+      kernels_.attention_sum(at(i, thread), begin * unit, std::min(end * unit, s.dv));
+    });
+  });
+}
+
+}  // namespace tealight
