@@ -122,7 +122,7 @@ def check_mapped(binary: str, _: str) -> str:
 # From exec to the first token and the end, one thread: page faults and system calls up to the first write. A model's own pages come
 # at least 16 at a time.
 TINY_FAULTS, TINY_CALLS = 400, 110
-REAL_FAULTS, REAL_CALLS = 1600, 140
+REAL_FAULTS, REAL_CALLS = 2000, 140
 PRIVATE_BYTES = 20 << 20          # beside the K/V cache
 
 

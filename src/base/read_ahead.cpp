@@ -6,7 +6,10 @@
 #include <mutex>
 #include <optional>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <vector>
 
 namespace tealight {
@@ -20,6 +23,22 @@ namespace {
 constexpr size_t kPiece = 2 << 20;
 constexpr size_t kReaders = 8;
 constexpr size_t kStackBytes = 64 << 10;
+
+// The time slice that the calling thread asks for, and threads inherit that it makes; 0: the usual one. One with a short slice runs as
+// soon as its read has ended, where all CPUs compute or wait for each other (Linux 6.12; earlier ones take no notice).
+void ask_for_slice(uint64_t ns) {
+  struct {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+  } a = {};
+  static_assert(sizeof a == 48);       // sched_attr, its first version
+  if (syscall(SYS_sched_getattr, 0, &a, sizeof a, 0) != 0 || a.policy != SCHED_OTHER) return;
+  a.runtime = ns;
+  syscall(SYS_sched_setattr, 0, &a, 0);
+}
 
 }  // namespace
 
@@ -97,6 +116,7 @@ ReadAhead::ReadAhead(std::span<const std::shared_ptr<const Mapping>> files, std:
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kStackBytes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  ask_for_slice(100'000);
   for (size_t i = 0; i < std::min(kReaders, work_->pieces.size()); i++) {
     auto* mine = new std::shared_ptr<Work>(work_);
     pthread_t thread;
@@ -110,6 +130,7 @@ ReadAhead::ReadAhead(std::span<const std::shared_ptr<const Mapping>> files, std:
       break;
     }
   }
+  ask_for_slice(0);
   pthread_attr_destroy(&attributes);
 }
 

@@ -26,7 +26,7 @@ class ShortText {
     std::memcpy(&h, p, 8);
     return first_bytes(h, n);
   }
-  static uint64_t first_bytes(uint64_t h, size_t n) { return n < 8 ? h & ((uint64_t(1) << 8 * n) - 1) : h; }
+  static uint64_t first_bytes(uint64_t h, size_t n) { return n ? h & ~uint64_t(0) >> (64 - 8 * std::min<size_t>(n, 8)) : 0; }
   // Is there a place where same(the n bytes there) holds, n > 0? Asked only where the text has the same head.
   template <class Same>
   bool has(uint64_t head, size_t n, Same same) const {
