@@ -43,7 +43,7 @@ class ThreadPool {
   uint64_t jobs_ = 0;
   Job job_ = nullptr;
   void* context_ = nullptr;
-  bool stop_ = false;
+  std::atomic<bool> stop_{false};
   alignas(64) std::atomic<uint32_t> epoch_{0};
   alignas(64) std::atomic<uint32_t> running_{0};
   alignas(64) std::atomic<uint32_t> parked_{0};

@@ -113,61 +113,97 @@ template <class Type, int T>
     _mm256_storeu_ps(y + size_t(t) * ldy + h * 8, acc[h][t]);
 }
 
+// Of 16 rows: S, the sum of sub-scale * (sum of code * q); off and M, of sub-scale, of minimum * (sum of q).
+struct GroupSums {
+  __m256i S[2], off[2], M[2];
+};
+
+// Adds sub-blocks j, and j + 1 where their scales lie in pairs, of block b.
 template <class Type>
-[[gnu::noinline]] void x16_rows(const uint8_t* group, int blocks, const ActTile& a, float* out) {
+inline void add_sub_blocks(const X16Block& at, const ActTile& a, int b, int j, GroupSums& s) {
   using L = Lanes256;
   constexpr int B = Type::kBlock, kTogether = pairs_in_16_bits<Type>(), kSubs = B / Type::kSub, kQuads = Type::kSub / 4;
   constexpr int kGroup = kTogether < kQuads ? kTogether : kQuads;  // words between two widenings
-  constexpr int kSubsEach = B == 32 ? 1 : 2;                       // their scales lie in pairs
-  __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-  const int8_t* q = a.q;
-  for (int b = 0; b < blocks; b++, q += B) {
-    const X16Block at = x16_block<Type>(group, b);
-    const uint8_t *w[2] = {at.words, at.words + 32}, *f[2] = {at.fields, at.fields + 16};
-    // S: sum of sub-scale * (sum of code * q); off, M: of sub-scale, minimum * (sum of q)
-    __m256i S[2] = {}, off[2] = {}, M[2] = {};
-    TL_UNROLL for (int j = 0; j < kSubs; j += kSubsEach) {
-      __m256i scales[2];
-      if constexpr (B == 256) {
-        const __m256i sums = word((Type::kSub == 16 ? a.sum16 : a.sum32) + b * kSubs + j);
-        TL_UNROLL for (int h = 0; h < 2; h++) {
-          scales[h] = Type::template x16_scales<L>(f[h], w[h], j / 2);
-          if constexpr (Type::kOffset != 0) off[h] = madd_add(off[h], scales[h], sums);
-          if constexpr (Type::kMinAt >= 0) M[h] = madd_add(M[h], Type::template x16_mins<L>(f[h], w[h], j / 2), sums);
-        }
-      }
-      TL_UNROLL for (int e = 0; e < kSubsEach; e++) {
-        stream_ahead<Type>(at.words, j + e, kSubs);
-        __m256i k[2];
-        TL_UNROLL for (int h = 0; h < 2; h++) k[h] = B == 32 ? _mm256_set1_epi16(1) : L::twice(scales[h], e);
-        TL_UNROLL for (int g = 0; g < kQuads; g += kGroup) {
-          __m256i s[2];
-          TL_UNROLL for (int i = 0; i < kGroup; i++) {
-            const int quad = (j + e) * kQuads + g + i;
-            const __m256i x = word(q + quad * 4);
-            TL_UNROLL for (int h = 0; h < 2; h++) {
-              const __m256i m = pairs16<Type>(Type::template x16_codes<L>(w[h], quad), x);
-              s[h] = i == 0 ? m : _mm256_add_epi16(s[h], m);
-            }
-          }
-          TL_UNROLL for (int h = 0; h < 2; h++) S[h] = madd_add(S[h], s[h], k[h]);
-        }
-      }
-    }
-    const __m256 dx = _mm256_set1_ps(a.dx[b]);
+  const uint8_t *w[2] = {at.words, at.words + 32}, *f[2] = {at.fields, at.fields + 16};
+  const int8_t* q = a.q + size_t(b) * B;
+  __m256i scales[2];
+  if constexpr (B == 256) {
+    const __m256i of_q = word((Type::kSub == 16 ? a.sum16 : a.sum32) + b * kSubs + j);
     TL_UNROLL for (int h = 0; h < 2; h++) {
-      if constexpr (B == 32 && Type::kOffset != 0) off[h] = _mm256_set1_epi32(a.sum[b]);
-      if constexpr (Type::kOffset != 0) S[h] = _mm256_sub_epi32(S[h], _mm256_slli_epi32(off[h], __builtin_ctz(Type::kOffset)));
-      acc[h] = _mm256_fmadd_ps(_mm256_mul_ps(L::half(f[h], 0), dx), _mm256_cvtepi32_ps(S[h]), acc[h]);
-      if constexpr (Type::kMinAt >= 0) {
-        const __m256 least = L::half(f[h], 1);
-        if constexpr (B == 32) acc[h] = _mm256_fmadd_ps(least, _mm256_set1_ps(a.s[b]), acc[h]);
-        else acc[h] = _mm256_fnmadd_ps(_mm256_mul_ps(least, dx), _mm256_cvtepi32_ps(M[h]), acc[h]);
-      }
+      scales[h] = Type::template x16_scales<L>(f[h], w[h], j / 2);
+      if constexpr (Type::kOffset != 0) s.off[h] = madd_add(s.off[h], scales[h], of_q);
+      if constexpr (Type::kMinAt >= 0) s.M[h] = madd_add(s.M[h], Type::template x16_mins<L>(f[h], w[h], j / 2), of_q);
     }
   }
-  _mm256_storeu_ps(out, acc[0]);
-  _mm256_storeu_ps(out + 8, acc[1]);
+  TL_UNROLL for (int e = 0; e < (B == 32 ? 1 : 2); e++) {
+    __m256i k[2];
+    TL_UNROLL for (int h = 0; h < 2; h++) k[h] = B == 32 ? _mm256_set1_epi16(1) : L::twice(scales[h], e);
+    TL_UNROLL for (int g = 0; g < kQuads; g += kGroup) {
+      __m256i part[2];
+      TL_UNROLL for (int i = 0; i < kGroup; i++) {
+        const int quad = (j + e) * kQuads + g + i;
+        const __m256i x = word(q + quad * 4);
+        TL_UNROLL for (int h = 0; h < 2; h++) {
+          const __m256i m = pairs16<Type>(Type::template x16_codes<L>(w[h], quad), x);
+          part[h] = i == 0 ? m : _mm256_add_epi16(part[h], m);
+        }
+      }
+      TL_UNROLL for (int h = 0; h < 2; h++) s.S[h] = madd_add(s.S[h], part[h], k[h]);
+    }
+  }
+}
+
+// The float part of block b.
+template <class Type>
+inline void add_block(const X16Block& at, const ActTile& a, int b, GroupSums& s, __m256 (&acc)[2]) {
+  using L = Lanes256;
+  constexpr int B = Type::kBlock;
+  const __m256 dx = _mm256_set1_ps(a.dx[b]);
+  TL_UNROLL for (int h = 0; h < 2; h++) {
+    if constexpr (B == 32 && Type::kOffset != 0) s.off[h] = _mm256_set1_epi32(a.sum[b]);
+    if constexpr (Type::kOffset != 0) s.S[h] = _mm256_sub_epi32(s.S[h], _mm256_slli_epi32(s.off[h], __builtin_ctz(Type::kOffset)));
+    acc[h] = _mm256_fmadd_ps(_mm256_mul_ps(L::half(at.fields + h * 16, 0), dx), _mm256_cvtepi32_ps(s.S[h]), acc[h]);
+    if constexpr (Type::kMinAt >= 0) {
+      const __m256 least = L::half(at.fields + h * 16, 1);
+      if constexpr (B == 32) acc[h] = _mm256_fmadd_ps(least, _mm256_set1_ps(a.s[b]), acc[h]);
+      else acc[h] = _mm256_fnmadd_ps(_mm256_mul_ps(least, dx), _mm256_cvtepi32_ps(s.M[h]), acc[h]);
+    }
+  }
+}
+
+// Groups side by side, a few hundred bytes of each at a time: so many streams, which the processor prefetches by itself, bring more
+// from memory than one that is prefetched by software (1.3 to 1.7 times as much on a Zen 3).
+template <class Type>
+[[gnu::noinline]] void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile& a, float* out) {
+  constexpr int B = Type::kBlock, kSubs = B / Type::kSub;
+  const size_t stride = 16 * x16_row_bytes(Type::kDtype, size_t(blocks) * B);
+  __m256 acc[kSideBySide][2];
+  for (int n = 0; n < groups; n++) acc[n][0] = acc[n][1] = _mm256_setzero_ps();
+  for (int b = 0; b < blocks; b++) {
+    if constexpr (B == 32) {
+      for (int n = 0; n < groups; n++) {
+        const X16Block at = x16_block<Type>(group + size_t(n) * stride, b);
+        GroupSums s = {};
+        add_sub_blocks<Type>(at, a, b, 0, s);
+        add_block<Type>(at, a, b, s, acc[n]);
+      }
+    } else {
+      GroupSums sums[kSideBySide];
+      for (int n = 0; n < groups; n++) sums[n] = {};
+      TL_UNROLL for (int j = 0; j < kSubs; j += 2) {
+        for (int n = 0; n < groups; n++) {
+          GroupSums s = sums[n];
+          add_sub_blocks<Type>(x16_block<Type>(group + size_t(n) * stride, b), a, b, j, s);
+          sums[n] = s;
+        }
+      }
+      for (int n = 0; n < groups; n++) add_block<Type>(x16_block<Type>(group + size_t(n) * stride, b), a, b, sums[n], acc[n]);
+    }
+  }
+  for (int n = 0; n < groups; n++) {
+    _mm256_storeu_ps(out + n * 16, acc[n][0]);
+    _mm256_storeu_ps(out + n * 16 + 8, acc[n][1]);
+  }
 }
 
 }  // namespace

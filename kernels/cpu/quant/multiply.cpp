@@ -56,13 +56,14 @@ void few_plain(const QuantCode& code, const Matmul& m) {
 void few_x16(const QuantCode& code, const Matmul& m) {
   const DtypeInfo& f = info(code.type);
   const size_t row = x16_row_bytes(code.type, size_t(m.K));
-  for (int r = m.r0; r < m.r1; r += 16)
+  for (int r = m.r0; r < m.r1; r += 16 * kSideBySide)
     for (int t = 0; t < m.T; t++) {
-      float *out = m.y + size_t(t) * m.ldy + r, tmp[16];
-      const int rows = m.r1 - r;
-      code.x16_rows(static_cast<const uint8_t*>(m.w) + size_t(r) * row, m.K / f.block, act_tile(f.family, m.act, m.K, t, 1),
-                    rows < 16 ? tmp : out);
-      if (rows < 16) memcpy(out, tmp, size_t(rows) * 4);
+      float *out = m.y + size_t(t) * m.ldy + r, tmp[16 * kSideBySide];
+      const int rows = min_int(m.r1 - r, 16 * kSideBySide), groups = (rows + 15) / 16;
+      const bool whole = rows == groups * 16;
+      code.x16_rows(static_cast<const uint8_t*>(m.w) + size_t(r) * row, groups, m.K / f.block, act_tile(f.family, m.act, m.K, t, 1),
+                    whole ? out : tmp);
+      if (!whole) memcpy(out, tmp, size_t(rows) * 4);
     }
 }
 

@@ -17,15 +17,16 @@ struct QuantCode {
   Dtype type;
   int sub, offset;  // kSub and kOffset of the type
   bool min;         // whether it has m or dmin
-  // 8 rows `stride` bytes apart, or the 16 of a group, times one token
+  // 8 rows `stride` bytes apart, or those of up to kSideBySide neighbouring groups, times one token
   void (*rows8)(const uint8_t* w, size_t stride, int blocks, const ActTile& a, float* out);
-  void (*x16_rows)(const uint8_t* group, int blocks, const ActTile& a, float* out);
+  void (*x16_rows)(const uint8_t* group, int groups, int blocks, const ActTile& a, float* out);
   Fill own;
   const Fill* fill;  // own, or that of another set
   // a panel times a tile of one token, a tile of 4, two of 4 (may be null); `first`: its first block is the first of the rows
   using Tile = void (*)(const Panel& p, int blocks, const ActTile* a, float* y, size_t ldy, bool first);
   Tile one, four, eight;
 };
+constexpr int kSideBySide = 4;
 struct QuantSet {
 #define TL_ROW(Type, name) QuantCode name;
   TL_INTEGER_TYPES(TL_ROW)

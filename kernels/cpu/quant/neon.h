@@ -135,7 +135,7 @@ template <class Type, int T>
 }
 
 template <class Type>
-[[gnu::noinline]] void x16_rows(const uint8_t* group, int blocks, const ActTile& a, float* out) {
+[[gnu::noinline]] void x16_group(const uint8_t* group, int blocks, const ActTile& a, float* out) {
   using L = LanesNeon;
   constexpr int H = L::kParts, B = Type::kBlock, kSubs = B / Type::kSub, kQuads = Type::kSub / 4;
   float32x4_t acc[H];
@@ -187,6 +187,12 @@ template <class Type>
     }
   }
   TL_UNROLL for (int h = 0; h < H; h++) vst1q_f32(out + h * 4, acc[h]);
+}
+
+// One after the other: the prefetch of one stream keeps the memory busy.
+template <class Type>
+void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile& a, float* out) {
+  for (int i = 0; i < groups; i++) x16_group<Type>(group + size_t(i) * 16 * x16_row_bytes(Type::kDtype, size_t(blocks) * Type::kBlock), blocks, a, out + i * 16);
 }
 
 }  // namespace

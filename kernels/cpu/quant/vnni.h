@@ -114,7 +114,7 @@ template <class Type, class L, int T>
 }
 
 template <class Type, class L>
-[[gnu::noinline]] void x16_rows(const uint8_t* group, int blocks, const ActTile& a, float* out) {
+[[gnu::noinline]] void x16_group(const uint8_t* group, int blocks, const ActTile& a, float* out) {
   using V = typename L::V;
   using F = typename L::F;
   constexpr int H = L::kParts, kLanes = 16 / H, B = Type::kBlock, kSubs = B / Type::kSub, kQuads = Type::kSub / 4;
@@ -182,6 +182,12 @@ template <class Type, class L>
     }
   }
   TL_UNROLL for (int h = 0; h < H; h++) L::store(out + h * kLanes, acc[h]);
+}
+
+// One after the other: the prefetch of one stream keeps the memory busy.
+template <class Type, class L>
+void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile& a, float* out) {
+  for (int i = 0; i < groups; i++) x16_group<Type, L>(group + size_t(i) * 16 * x16_row_bytes(Type::kDtype, size_t(blocks) * Type::kBlock), blocks, a, out + i * 16);
 }
 
 }  // namespace
