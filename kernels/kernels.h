@@ -20,7 +20,10 @@ size_t matmul_scratch_bytes(int K, int T);
 
 // Attention of the query heads that share a K/V head, of one row or of some rows of one sequence, each over its positions lo..hi-1.
 //   Tile j, tile_bytes after the one before, holds positions 16 j .. 16 j + 15: K as [d][16], V as [16][dv]; of type kv (f32 or
-//   f16); both begin at position 0 of the sequence, or at `first` (a multiple of 16) when earlier positions were dropped.
+//   f16). Of type q8_0 or q4_0 (d, dv multiples of 32) the codes come first, then the f16 scales: K codes [d][16] int8, or
+//   [d/32][16][16] bytes whose low nibbles are dimensions 0..15 of 32 and whose high ones 16..31; scales [d/32][16]; V codes
+//   [16][dv], or [16][dv/32][16] bytes likewise; scales [16][dv/32]. A value is float(code), or nibble - 8, times its scale, rounded
+//   once to f32; from there on the order is that of f32.
 // Queries are numbered row by row. A query's bits do not depend on those beside it, nor on how the three passes are cut:
 // attention_scores over all tiles, then attention_weights over all queries, then attention_sum over all columns.
 struct Attention {

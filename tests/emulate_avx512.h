@@ -24,6 +24,7 @@ inline __m512 from_half(__m256i a) {
 }
 inline __m512i srai(__m512i a, int n) { return join(_mm256_srai_epi32(low(a), n), _mm256_srai_epi32(high(a), n)); }
 inline __m512i srai16(__m512i a, int n) { return join(_mm256_srai_epi16(low(a), n), _mm256_srai_epi16(high(a), n)); }
+inline __m512i from_s8(__m128i a) { return join(_mm256_cvtepi8_epi32(a), _mm256_cvtepi8_epi32(_mm_srli_si128(a, 8))); }
 inline __m512i from_u16(__m256i a) {
   return join(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)), _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1)));
 }
@@ -78,6 +79,8 @@ inline __m256i dpwssd(__m256i acc, __m256i a, __m256i b) { return _mm256_add_epi
 #define _mm512_srai_epi32 emulate::srai
 #undef _mm512_srai_epi16
 #define _mm512_srai_epi16 emulate::srai16
+#undef _mm512_cvtepi8_epi32
+#define _mm512_cvtepi8_epi32 emulate::from_s8
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32 emulate::from_u16
 #undef _mm512_broadcast_i32x4

@@ -621,6 +621,60 @@ void check_attention(int d, int dv, int heads, const std::vector<Attention::Row>
     }
 }
 
+// A quantized cache gives what an f32 cache with its values gives.
+void check_quantized(Dtype type, int d, int dv, int heads, const std::vector<Attention::Row>& seen) {
+  const bool bytes = type == Dtype::q8_0;
+  const int queries = int(seen.size()) * heads;
+  const size_t tiles = size_t(seen.back().hi + 15) / 16, D = size_t(d), W = size_t(dv);
+  const size_t k_bytes = 16 * row_bytes(type, D), tile = (k_bytes + 16 * row_bytes(type, W) + 63) / 64 * 64, floats = 16 * (D + W);
+  Buffer<uint8_t> packed(tiles * tile);
+  Buffer<float> wide(tiles * floats), q(size_t(queries) * D), out(size_t(queries) * W), want(out.size);
+  Buffer<float> scores(attention_score_bytes(queries, int(tiles)) / 4), work(attention_work_bytes(queries, d, dv) / 4);
+  for (size_t i = 0; i < q.size; i++) q[i] = normal();
+  for (size_t t = 0; t < tiles; t++) {
+    // code i of a 32-block that begins at byte `p`, whose bytes are `step` apart
+    const auto code = [&](uint8_t* p, size_t step, size_t i) {
+      uint8_t& b = p[(bytes ? i : i % 16) * step];
+      const int q8 = int(rng() % 255) - 127, q4 = int(rng() % 16);
+      if (bytes) b = uint8_t(q8);
+      else b = uint8_t(i < 16 ? q4 : (b & 15) | q4 << 4);
+      return float(bytes ? q8 : q4 - 8);
+    };
+    uint8_t *k = packed.get() + t * tile, *v = k + k_bytes;
+    uint8_t *k_scales = k + 16 * D / (bytes ? 1 : 2), *v_scales = v + 16 * W / (bytes ? 1 : 2);
+    for (size_t lane = 0; lane < 16; lane++) {
+      for (size_t b = 0; b < D / 32; b++) {
+        const float scale = uniform(0.001f, 0.02f);
+        const uint16_t h = half(scale);
+        std::memcpy(k_scales + (b * 16 + lane) * 2, &h, 2);
+        for (size_t i = 0; i < 32; i++)
+          wide[t * floats + (b * 32 + i) * 16 + lane] = code(k + b * (bytes ? 512 : 256) + lane, 16, i) * float(value(h));
+      }
+      for (size_t b = 0; b < W / 32; b++) {
+        const uint16_t h = half(uniform(-0.02f, 0.02f));
+        std::memcpy(v_scales + (lane * W / 32 + b) * 2, &h, 2);
+        for (size_t i = 0; i < 32; i++)
+          wide[t * floats + 16 * D + lane * W + b * 32 + i] = code(v + (lane * W / 32 + b) * (bytes ? 32 : 16), 1, i) * float(value(h));
+      }
+    }
+  }
+  Attention a{};
+  a.q = q.get(), a.q_row = D * size_t(heads), a.q_stride = D, a.k = wide.get(), a.v = wide.get() + 16 * D, a.tile_bytes = floats * 4, a.kv = Dtype::f32;
+  a.rows = int(seen.size()), a.heads = heads, a.d = d, a.dv = dv, a.seen = seen.data(), a.scale = 1 / std::sqrt(float(d));
+  a.out = want.get(), a.out_row = W * size_t(heads), a.out_stride = W, a.scores = scores.get(), a.work = work.get();
+  attend(ref(), a);
+  a.k = packed.get(), a.v = packed.get() + k_bytes, a.tile_bytes = tile, a.kv = type, a.out = out.get();
+  std::vector<const Table*> sets = others();
+  sets.push_back(&ref());
+  for (const Table* t : sets)
+    for (int cuts : {1, 3}) {
+      if (!t->attention_sum) continue;
+      std::memset(out.get(), 0xff, out.size * 4);
+      attend(*t, a, cuts);
+      CHECK_MESSAGE(std::memcmp(out.get(), want.get(), out.size * 4) == 0, t->isa << " " << name(type) << " d " << d << " dv " << dv << " rows " << seen.size() << " cuts " << cuts);
+    }
+}
+
 // `rows` rows from `position` on that see themselves and up to window - 1 before.
 std::vector<Attention::Row> causal(int position, int rows, int window = 1 << 20) {
   std::vector<Attention::Row> v;
@@ -658,6 +712,13 @@ TEST_CASE("kernels: attention: rows of a prompt give what each gives alone") {
           check_attention<float>(d, dv, heads, causal(at + 70, rows, window), 0.0f);
         }
       }
+  for (Dtype type : {Dtype::q8_0, Dtype::q4_0})
+    for (auto [d, dv] : {std::pair{32, 32}, {64, 96}, {256, 256}}) {
+      check_quantized(type, d, dv, 3, causal(0, 1));
+      check_quantized(type, d, dv, 3, causal(150, 1));
+      check_quantized(type, d, dv, 4, causal(37, 9));
+      check_quantized(type, d, dv, 1, causal(130, 20, 50));
+    }
   // Rows that skip positions, and rows that repeat one.
   check_attention<uint16_t>(64, 64, 3, {{0, 5}, {0, 5}, {3, 40}, {17, 41}, {17, 120}, {119, 300}}, 0.0f);
 }

@@ -19,12 +19,15 @@ std::string model_path(const Args& args, const CommandInfo& command, size_t& nex
 }
 
 LoadOptions load_options(const Args& args) {
-  static constexpr std::string_view kv_words[] = {"f16", "f32"}, activation_words[] = {"int8", "f32"}, switch_words[] = {"on", "off"};
+  static constexpr std::string_view kv_words[] = {"f16", "f32", "q8_0", "q4_0"}, activation_words[] = {"int8", "f32"}, switch_words[] = {"on", "off"};
   LoadOptions o;
   o.threads = int(args.integer("threads", 0, 1024).value_or(o.threads));
   o.batch = int(args.integer("batch", 1, 1 << 20).value_or(o.batch));
   o.ctx = int(args.integer("ctx", 0, 1 << 30).value_or(o.ctx));
-  if (auto w = args.word("kv", kv_words)) o.kv = *w == "f16" ? LoadOptions::Kv::f16 : LoadOptions::Kv::f32;
+  if (auto w = args.word("kv", kv_words)) {
+    using enum LoadOptions::Kv;
+    o.kv = *w == "f16" ? f16 : *w == "f32" ? f32 : *w == "q8_0" ? q8_0 : q4_0;
+  }
   if (auto w = args.word("activations", activation_words))
     o.activations = *w == "int8" ? LoadOptions::Activations::int8 : LoadOptions::Activations::f32;
   if (auto w = args.word("copy-weights", switch_words)) o.copy_weights = *w == "on";

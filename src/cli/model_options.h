@@ -14,7 +14,7 @@ inline constexpr Option kModelOptions[] = {
     {"threads", "-t", "N", "threads (default: the CPUs that this process may use)"},
     {"batch", "-b", "N", "prompt tokens evaluated together (default 512)"},
     {"ctx", "-c", "N", "context in tokens (default: the model's, within the memory there is)"},
-    {"kv", "", "f16|f32", "type of the cache (default: f16 for quantized models, else f32)"},
+    {"kv", "", "f16|f32|q8_0|q4_0", "type of the cache (default: f16 for quantized models, else f32)"},
     {"activations", "", "int8|f32", "what quantized weights multiply (default int8)"},
     {"copy-weights", "", "on|off", "after some tokens, copy the weights into large pages, in the fastest layout (default on, with memory to spare)"},
     {"cache", "", "DIR", "keep the states of prompts there, for prompts that begin alike (default: $TEALIGHT_CACHE)"},

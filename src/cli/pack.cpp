@@ -21,7 +21,7 @@ constexpr Option kOptions[] = {
     {"runtime", "", "FILE", "executable to put first, also for another architecture (default: this one)"},
     {"no-search", "", "", "leave out the coarse copy of the head, with which the likeliest tokens are found sooner"},
     {"verify", "", "", "check every byte: of the written file, or of FILE where nothing is to be written"},
-    {"kv", "", "f16|f32", "type of the cache (default: f16 for quantized models, else f32)"},
+    {"kv", "", "f16|f32|q8_0|q4_0", "type of the cache (default: f16 for quantized models, else f32)"},
     {"threads", "-t", "N", "threads that evaluate the prefixes"},
 };
 constexpr CommandInfo kInfo = {

@@ -12,7 +12,7 @@ namespace {
 int rounded(int capacity) { return int(align_up(uint64_t(std::max(capacity, 1)), 16)); }
 
 // K, or V, of 16 positions of one layer.
-uint64_t part_bytes(int heads, int width, Dtype dtype) { return uint64_t(heads) * uint64_t(width) * 16 * uint64_t(info(dtype).bytes); }
+uint64_t part_bytes(int heads, int width, Dtype dtype) { return uint64_t(heads) * 16 * row_bytes(dtype, size_t(width)); }
 
 uint64_t layer_bytes(const State::LayerSpec& l, Dtype dtype) {
   return align_up(part_bytes(l.kv_heads, l.d, dtype) + part_bytes(l.kv_heads, l.dv, dtype), 64);
@@ -42,13 +42,25 @@ void State::save(int first, int n, std::byte* to) const {
   memory_.device().download(begin_ + before, to, size_t(bytes));
   if (n % 16 == 0) return;
   std::byte* tile = to + bytes - tile_bytes_;
+  // What each position has `each` bytes of, 16 beside each other.
+  const size_t used = size_t(n % 16);
+  const auto clear = [&](std::byte*& at, size_t each) {
+    std::memset(at + used * each, 0, (16 - used) * each);
+    at += 16 * each;
+  };
   for (const KvLayer& l : layers_) {
-    const size_t element = size_t(info(l.dtype).bytes), used = size_t(n % 16);
     std::byte* k = tile + (static_cast<char*>(l.k) - begin_);
     std::byte* v = tile + (static_cast<char*>(l.v) - begin_);
-    for (int i = 0; i < l.kv_heads * l.d; i++, k += 16 * element) std::memset(k + used * element, 0, (16 - used) * element);
-    for (int h = 0; h < l.kv_heads; h++, v += 16 * size_t(l.dv) * element)
-      std::memset(v + used * size_t(l.dv) * element, 0, (16 - used) * size_t(l.dv) * element);
+    const size_t d = size_t(l.d), dv = size_t(l.dv);
+    const bool quantized = is_quantized(l.dtype);
+    const size_t scales = quantized ? d / 32 : 0, v_scales = quantized ? dv / 32 * 2 : 0;
+    const size_t code = quantized ? 1 : size_t(info(l.dtype).bytes), n_codes = (row_bytes(l.dtype, d) - scales * 2) / code;
+    for (int h = 0; h < l.kv_heads; h++) {
+      for (size_t i = 0; i < n_codes; i++) clear(k, code);
+      for (size_t i = 0; i < scales; i++) clear(k, 2);
+      clear(v, row_bytes(l.dtype, dv) - v_scales);
+      clear(v, v_scales);
+    }
   }
 }
 

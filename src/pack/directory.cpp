@@ -201,7 +201,7 @@ Directory Directory::read(std::string_view bytes, uint64_t tensors_bytes, uint64
   d.source = SourceKind(r.number<uint32_t>());
   if (d.source != SourceKind::gguf && d.source != SourceKind::hf) r.bad("source ", uint32_t(d.source));
   d.kv = dtype_named(r.text(), r);
-  if (d.kv != Dtype::f16 && d.kv != Dtype::f32) r.bad("keys and values of type ", name(d.kv));
+  if (d.kv != Dtype::f16 && d.kv != Dtype::f32 && d.kv != Dtype::q8_0 && d.kv != Dtype::q4_0) r.bad("keys and values of type ", name(d.kv));
   d.model = r.text();
   d.fingerprint = r.number<uint64_t>();
   Dtype types[256];

@@ -148,7 +148,13 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
   nn::each_weight(decoder, [&](const Tensor& w) { quantized |= w && is_quantized(w.dtype()); });
   if (options.kv == LoadOptions::Kv::automatic && pack_) kv = pack_->kv();
   else if (options.kv == LoadOptions::Kv::automatic) kv = quantized ? Dtype::f16 : Dtype::f32;
-  else kv = options.kv == LoadOptions::Kv::f16 ? Dtype::f16 : Dtype::f32;
+  else kv = options.kv == LoadOptions::Kv::f16    ? Dtype::f16
+            : options.kv == LoadOptions::Kv::q8_0 ? Dtype::q8_0
+            : options.kv == LoadOptions::Kv::q4_0 ? Dtype::q4_0
+                                                  : Dtype::f32;
+  for (const nn::State::LayerSpec& l : decoder.state_layers())
+    if (is_quantized(kv) && (l.d % 32 || l.dv % 32))
+      fail(Code::unsupported, path, ": keys and values of ", l.d, " and ", l.dv, " numbers; a cache of type ", tealight::name(kv), " takes multiples of 32");
 
   engine.device = device.get();
   engine.decoder = &decoder;

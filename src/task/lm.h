@@ -22,7 +22,7 @@ struct LoadOptions {
   int threads = 0;                  // 0: from affinity and quota
   int batch = 512;                  // prompt tokens evaluated together
   int ctx = 0;                      // positions; 0: the model's own context length, within the memory there is
-  enum class Kv { automatic, f16, f32 } kv = Kv::automatic;      // automatic: f16 where weights are quantized, else f32
+  enum class Kv { automatic, f16, f32, q8_0, q4_0 } kv = Kv::automatic;   // automatic: f16 where weights are quantized, else f32
   enum class Activations { int8, f32 } activations = Activations::int8;
   std::string cache_dir;            // stored prefixes are found and put there (prefix_cache.h); empty: nowhere
   uint64_t cache_bytes = uint64_t(1) << 30;

@@ -42,7 +42,7 @@ struct AttentionSpec {
 // Keys and values of one layer of one sequence, in tiles of 16 positions: in each tile, for each K/V head, K with the
 // positions in lanes and V by rows. The memory belongs to the sequence's State.
 struct KvLayer {
-  Dtype dtype = Dtype::f32;           // f32 or f16
+  Dtype dtype = Dtype::f32;           // f32, f16, q8_0 or q4_0 (then codes, after them scales: kernels/kernels.h)
   int kv_heads = 0, d = 0, dv = 0;
   int capacity = 0;                   // positions, a multiple of 16
   size_t tile_bytes = 0;              // from one tile of this layer to the next: the other layers' tiles lie between

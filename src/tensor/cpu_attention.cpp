@@ -1,6 +1,7 @@
 // CpuBackend::attention: which rows and heads are computed together, and what each thread does. None of this changes a bit.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "src/base/checked.h"
@@ -12,28 +13,72 @@ namespace {
 
 constexpr int64_t kSmall = 64 * 1024;   // multiply-adds up to which the caller works alone
 
+// f16 scale and codes of 32 values, as GGUF's reference makes Q8_0 and Q4_0 blocks: amax / 127, or the value that is largest in
+// size / -8; codes are x / scale rounded (q4_0: + 8, 0..15). The scale is used before it is rounded to f16.
+uint16_t quantize32(const kernels::Table& kernels, Dtype type, const float* x, uint8_t* codes) {
+  float most = 0;
+  for (int i = 0; i < 32 && !std::isnan(most); i++)   // NaN and infinity go into the scale
+    if (!(std::fabs(x[i]) <= std::fabs(most))) most = x[i];
+  const bool bytes = type == Dtype::q8_0;
+  const float scale = bytes ? std::fabs(most) / 127 : most / -8, inverse = scale != 0 ? 1 / scale : 0;
+  for (int i = 0; i < 32; i++) {
+    const float v = x[i] * inverse;   // at most 127, or 8, in size, or NaN
+    codes[i] = bytes ? uint8_t(int8_t(std::fabs(v) < 128 ? std::round(v) : 0)) : uint8_t(std::fabs(v) < 9 ? std::min(15, int(v + 8.5f)) : 0);
+  }
+  uint16_t half;
+  kernels.to_f16(&scale, &half, 1);
+  return half;
+}
+
+// The same for one key and one value of a head; k, v: the head's in the tile.
+void store_quantized(const kernels::Table& kernels, const KvLayer& kv, const float* key, const float* value, uint8_t* k, uint8_t* v,
+                     size_t lane) {
+  const bool bytes = kv.dtype == Dtype::q8_0;
+  const size_t row = bytes ? 32 : 16, d = size_t(kv.d) / 32, dv = size_t(kv.dv) / 32;   // bytes of 32 codes; blocks
+  uint8_t codes[32];
+  const auto pack = [&] {             // two nibbles a byte
+    if (!bytes)
+      for (int i = 0; i < 16; i++) codes[i] = uint8_t(codes[i] | codes[i + 16] << 4);
+  };
+  for (size_t b = 0; b < d; b++) {
+    const uint16_t scale = quantize32(kernels, kv.dtype, key + b * 32, codes);
+    pack();
+    for (size_t i = 0; i < row; i++) k[(b * row + i) * 16 + lane] = codes[i];
+    std::memcpy(k + d * row * 16 + (b * 16 + lane) * 2, &scale, 2);
+  }
+  for (size_t b = 0; b < dv; b++) {
+    const uint16_t scale = quantize32(kernels, kv.dtype, value + b * 32, codes);
+    pack();
+    std::memcpy(v + (lane * dv + b) * row, codes, row);
+    std::memcpy(v + dv * row * 16 + (lane * dv + b) * 2, &scale, 2);
+  }
+}
+
 // Writes one key and one value of every K/V head at a position of the cache.
 void store_kv(const kernels::Table& kernels, const KvLayer& kv, const float* k, int64_t k_stride, const float* v, int64_t v_stride,
               int position) {
-  const size_t element = size_t(info(kv.dtype).bytes), lane = size_t(position) % 16;
-  const size_t tile_at = size_t(position) / 16 * kv.tile_bytes / element;
+  const size_t lane = size_t(position) % 16, tile = size_t(position) / 16 * kv.tile_bytes;
+  char* to_k = static_cast<char*>(kv.k) + tile;
+  char* to_v = static_cast<char*>(kv.v) + tile;
   for (int h = 0; h < kv.kv_heads; h++, k += k_stride, v += v_stride) {
-    const size_t tile = tile_at + size_t(h) * size_t(kv.d) * 16 + lane;
-    const size_t row = tile_at + (size_t(h) * 16 + lane) * size_t(kv.dv);
     if (kv.dtype == Dtype::f32) {
-      float* to = static_cast<float*>(kv.k) + tile;
+      float* to = reinterpret_cast<float*>(to_k) + lane;
       for (int i = 0; i < kv.d; i++) to[i * 16] = k[i];
-      std::memcpy(static_cast<float*>(kv.v) + row, v, size_t(kv.dv) * sizeof(float));
-    } else {
-      uint16_t* to = static_cast<uint16_t*>(kv.k) + tile;
+      std::memcpy(reinterpret_cast<float*>(to_v) + lane * size_t(kv.dv), v, size_t(kv.dv) * sizeof(float));
+    } else if (kv.dtype == Dtype::f16) {
+      uint16_t* to = reinterpret_cast<uint16_t*>(to_k) + lane;
       uint16_t half[16];
       for (int i = 0; i < kv.d; i += 16) {
         const int m = std::min(16, kv.d - i);
         kernels.to_f16(k + i, half, size_t(m));
         for (int j = 0; j < m; j++) to[(i + j) * 16] = half[j];
       }
-      kernels.to_f16(v, static_cast<uint16_t*>(kv.v) + row, size_t(kv.dv));
+      kernels.to_f16(v, reinterpret_cast<uint16_t*>(to_v) + lane * size_t(kv.dv), size_t(kv.dv));
+    } else {
+      store_quantized(kernels, kv, k, v, reinterpret_cast<uint8_t*>(to_k), reinterpret_cast<uint8_t*>(to_v), lane);
     }
+    to_k += 16 * row_bytes(kv.dtype, size_t(kv.d));
+    to_v += 16 * row_bytes(kv.dtype, size_t(kv.dv));
   }
 }
 

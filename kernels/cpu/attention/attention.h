@@ -79,12 +79,71 @@ void score_piece(const Attention& a, const E* k, size_t tile_stride, size_t ahea
   }
 }
 
-// Whether tiles are widened into scratch first: where several blocks use them.
-inline bool widened(const Attention& a) { return a.kv != Dtype::f32 && a.rows * a.heads > 2 * kQueries; }
+// Whether tiles are widened into scratch first: where they must be, or where several blocks use them.
+inline bool widened(const Attention& a) { return is_quantized(a.kv) || (a.kv == Dtype::f16 && a.rows * a.heads > 2 * kQueries); }
 
-// The scores of all queries for tiles [begin, end).
+// 16 codes of a quantized cache: bytes, or the low or high nibbles of 16 bytes, minus 8.
+inline Vec codes(Dtype kv, const int8_t* p, bool high) {
+  if (kv == Dtype::q8_0) return Vec::load(p);
+  int8_t q[16];
+  for (int i = 0; i < 16; i++) q[i] = int8_t(((uint8_t(p[i]) >> (high ? 4 : 0)) & 15) - 8);
+  return Vec::load(q);
+}
+
+// K of one tile as [d][16] floats; code times scale, rounded once.
+void widen_k(const Attention& a, int tile, size_t ahead, float* to) {
+  const auto* p = static_cast<const int8_t*>(a.k) + size_t(tile) * a.tile_bytes;
+  if (!is_quantized(a.kv)) {
+    for (int i = 0; i < a.d; i++, p += 32, to += 16) {
+      __builtin_prefetch(p + ahead);
+      Vec::load(reinterpret_cast<const uint16_t*>(p)).store(to);
+    }
+    return;
+  }
+  const bool nibbles = a.kv == Dtype::q4_0;
+  const auto* scales = reinterpret_cast<const uint16_t*>(p + 16 * size_t(a.d) / (nibbles ? 2 : 1));
+  for (int b = 0; b < a.d; b += 32, scales += 16, p += nibbles ? 256 : 512) {
+    const Vec scale = Vec::load(scales);
+    for (int i = 0; i < 32; i++, to += 16) {
+      const int8_t* at = p + 16 * (nibbles ? i % 16 : i);
+      __builtin_prefetch(at + ahead);
+      Vec::mul(codes(a.kv, at, i >= 16), scale).store(to);
+    }
+  }
+}
+
+// Columns [begin, end) of V of one key: 16 of them to each panel of floats, `panel` apart.
+void widen_v(const Attention& a, int key, int begin, int end, size_t ahead, float* to, size_t panel) {
+  const auto* p = static_cast<const int8_t*>(a.v) + size_t(key / 16) * a.tile_bytes;
+  const size_t width = size_t(a.dv), lane = size_t(key % 16);
+  for (int c = begin; c < end; c += 16, to += panel) {
+    const size_t at = lane * width + size_t(c);
+    const int n = min_int(16, end - c);
+    if (a.kv == Dtype::f32) {
+      load_n(reinterpret_cast<const float*>(p) + at, n).store(to);
+    } else if (a.kv == Dtype::f16) {
+      __builtin_prefetch(p + 2 * at + ahead);
+      load_n(reinterpret_cast<const uint16_t*>(p) + at, n).store(to);
+    } else {
+      const bool nibbles = a.kv == Dtype::q4_0;
+      const size_t code = nibbles ? (lane * width + size_t(c & ~31)) / 2 : at, all = 16 * width / (nibbles ? 2 : 1);
+      __builtin_prefetch(p + code + ahead);
+      const Vec scale = Vec::set(load_f16(p + all + 2 * ((lane * width + size_t(c)) / 32)));
+      Vec::mul(codes(a.kv, p + code, c & 16), scale).store(to);
+    }
+  }
+}
+
+// Tiles [begin, end) as they lie in memory.
 template <class E>
-void scores(const Attention& a, int begin, int end) {
+void score_direct(const Attention& a, int begin, int end) {
+  const size_t stride = a.tile_bytes / sizeof(E);
+  const int piece = tiles_at_once(a.d), n = a.rows * a.heads <= kQueries ? end - begin : piece;
+  for (int t = begin; t < end; t += n)
+    score_piece(a, static_cast<const E*>(a.k) + size_t(t) * stride, stride, stride * size_t(piece), t, min_int(end, t + n));
+}
+
+void attention_scores(const Attention& a, int begin, int end) {
   const int queries = a.rows * a.heads, piece = tiles_at_once(a.d);
   // Queries of a block side by side, [d][n].
   for (int i = 0; i < block_count(queries); i++) {
@@ -95,24 +154,12 @@ void scores(const Attention& a, int begin, int end) {
       for (int c = 0; c < a.d; c++) to[size_t(c) * size_t(b.end - b.begin)] = from[c];
     }
   }
-  const size_t tile_stride = a.tile_bytes / sizeof(E), tile_floats = size_t(a.d) * 16;
-  const E* k = static_cast<const E*>(a.k);
-  if (!widened(a)) {
-    const int n = block_count(queries) == 1 ? end - begin : piece;
-    for (int t = begin; t < end; t += n)
-      score_piece(a, k + size_t(t) * tile_stride, tile_stride, tile_stride * size_t(max_int(1, piece)), t, min_int(end, t + n));
-    return;
-  }
+  if (!widened(a)) return a.kv == Dtype::f16 ? score_direct<uint16_t>(a, begin, end) : score_direct<float>(a, begin, end);
   float* wide = a.work + size_t(queries) * size_t(a.d);
+  const size_t tile_floats = size_t(a.d) * 16;
   for (int t = begin; t < end; t += piece) {
     const int stop = min_int(end, t + piece);
-    for (int i = t; i < stop; i++) {
-      const E* p = k + size_t(i) * tile_stride;
-      for (size_t c = 0; c < tile_floats; c += 16) {
-        __builtin_prefetch(p + c + size_t(piece) * tile_stride);
-        Vec::load(p + c).store(wide + size_t(i - t) * tile_floats + c);
-      }
-    }
+    for (int i = t; i < stop; i++) widen_k(a, i, size_t(piece) * a.tile_bytes, wide + size_t(i - t) * tile_floats);
     score_piece(a, static_cast<const float*>(wide), tile_floats, 0, t, stop);
   }
 }
@@ -202,47 +249,6 @@ void sum_piece(const Attention& a, Values<E> v, int begin, int end, float* sums,
   }
 }
 
-// Columns [begin, end) of the result.
-template <class E>
-void sum(const Attention& a, int begin, int end) {
-  const int queries = a.rows * a.heads, width = up16(end - begin), hi = a.seen[a.rows - 1].hi;
-  const size_t tile_stride = a.tile_bytes / sizeof(E), dv = size_t(a.dv);
-  float *sums = a.work, *wide = sums + size_t(queries) * size_t(width);
-  memset(sums, 0, size_t(queries) * size_t(width) * sizeof(float));
-  const E* v = static_cast<const E*>(a.v) + begin;
-  const bool direct = !widened(a) && (end - begin) % 16 == 0;
-  for (int j = a.seen[0].lo; j < hi;) {
-    const int stop = min_int(hi, (j & ~15) + kPieceKeys);
-    const E* p = v + size_t(j / 16) * tile_stride;
-    const size_t ahead = tile_stride * (kPieceKeys / 16);
-    if (direct) {
-      sum_piece<E>(a, {p, tile_stride, dv, 16, ahead}, j, stop, sums, width);
-    } else {
-      for (int i = j; i < stop; i++) {
-        const E* row = v + size_t(i / 16) * tile_stride + size_t(i % 16) * dv;
-        float* to = wide + size_t(i - (j & ~15)) * 16;
-        for (int c = 0; c < end - begin; c += 16, to += kPieceKeys * 16) {
-          __builtin_prefetch(row + c + ahead);
-          load_n(row + c, min_int(16, end - begin - c)).store(to);
-        }
-      }
-      sum_piece<float>(a, {wide, 256, 16, kPieceKeys * 16, 0}, j, stop, sums, width);
-    }
-    j = stop;
-  }
-  for (int i = 0; i < queries; i++) {
-    const Vec inv = Vec::set(a.scores[size_t(queries) * score_stride(a) + size_t(i)]);
-    float* out = a.out + size_t(i / a.heads) * a.out_row + size_t(i % a.heads) * a.out_stride + begin;
-    for (int c = 0; c < end - begin; c += 16)
-      store_n(Vec::mul(Vec::load(sums + size_t(i) * size_t(width) + c), inv), out + c, min_int(16, end - begin - c));
-  }
-}
-
-void attention_scores(const Attention& a, int begin, int end) {
-  if (a.kv == Dtype::f16) scores<uint16_t>(a, begin, end);
-  else scores<float>(a, begin, end);
-}
-
 void attention_weights(const Attention& a, int begin, int end) {
   const size_t stride = score_stride(a);
   const int base = first_tile(a) * 16;
@@ -253,9 +259,34 @@ void attention_weights(const Attention& a, int begin, int end) {
   }
 }
 
+// Columns [begin, end) of the result.
 void attention_sum(const Attention& a, int begin, int end) {
-  if (a.kv == Dtype::f16) sum<uint16_t>(a, begin, end);
-  else sum<float>(a, begin, end);
+  const int queries = a.rows * a.heads, width = up16(end - begin), hi = a.seen[a.rows - 1].hi;
+  const size_t ahead = kPieceKeys / 16 * a.tile_bytes;
+  float *sums = a.work, *wide = sums + size_t(queries) * size_t(width);
+  memset(sums, 0, size_t(queries) * size_t(width) * sizeof(float));
+  const bool direct = !widened(a) && (end - begin) % 16 == 0;
+  const auto in_place = [&](const auto* v, int from, int to) {
+    const size_t tile = a.tile_bytes / sizeof *v;
+    sum_piece(a, Values{v + size_t(from / 16) * tile + begin, tile, size_t(a.dv), 16, ahead / sizeof *v}, from, to, sums, width);
+  };
+  for (int j = a.seen[0].lo, stop; j < hi; j = stop) {
+    stop = min_int(hi, (j & ~15) + kPieceKeys);
+    if (direct && a.kv == Dtype::f16) {
+      in_place(static_cast<const uint16_t*>(a.v), j, stop);
+    } else if (direct) {
+      in_place(static_cast<const float*>(a.v), j, stop);
+    } else {
+      for (int i = j; i < stop; i++) widen_v(a, i, begin, end, ahead, wide + size_t(i - (j & ~15)) * 16, kPieceKeys * 16);
+      sum_piece(a, Values<float>{wide, 256, 16, kPieceKeys * 16, 0}, j, stop, sums, width);
+    }
+  }
+  const float* inv = a.scores + size_t(queries) * score_stride(a);
+  for (int i = 0; i < queries; i++) {
+    float* out = a.out + size_t(i / a.heads) * a.out_row + size_t(i % a.heads) * a.out_stride + begin;
+    for (int c = 0; c < end - begin; c += 16)
+      store_n(Vec::mul(Vec::load(sums + size_t(i) * size_t(width) + c), Vec::set(inv[i])), out + c, min_int(16, end - begin - c));
+  }
 }
 
 void fill_attention(Table& t) {

@@ -69,6 +69,10 @@ struct Vec256 {
   static Vec256 set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   static Vec256 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
   static Vec256 load(const uint16_t* p) { return {_mm256_cvtph_ps(load128(p)), _mm256_cvtph_ps(load128(p + 8))}; }
+  static __m256 widen8(const int8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  static Vec256 load(const int8_t* p) { return {widen8(p), widen8(p + 8)}; }
   void store(float* p) const {
     _mm256_storeu_ps(p, a);
     _mm256_storeu_ps(p + 8, b);

@@ -17,6 +17,7 @@ struct Vec {
   static Vec set(float x) { return {_mm512_set1_ps(x)}; }
   static Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
   static Vec load(const uint16_t* p) { return {_mm512_cvtph_ps(load256(p))}; }
+  static Vec load(const int8_t* p) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load128(p)))}; }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   static Vec add(Vec x, Vec y) { return {_mm512_add_ps(x.v, y.v)}; }
   static Vec sub(Vec x, Vec y) { return {_mm512_sub_ps(x.v, y.v)}; }

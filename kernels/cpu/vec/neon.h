@@ -73,6 +73,12 @@ struct Vec {
   }
   static Vec load(const float* p) { return {{vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)}}; }
   static Vec load(const uint16_t* p) { return {{load_f16x4(p), load_f16x4(p + 4), load_f16x4(p + 8), load_f16x4(p + 12)}}; }
+  static Vec load(const int8_t* p) {
+    const int8x16_t b = load_s8(p);
+    const int16x8_t l = vmovl_s8(vget_low_s8(b)), h = vmovl_s8(vget_high_s8(b));
+    return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(l))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(l))),
+             vcvtq_f32_s32(vmovl_s16(vget_low_s16(h))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(h)))}};
+  }
   void store(float* p) const { TL_EACH vst1q_f32(p + i * 4, v[i]); }
   static Vec add(Vec x, Vec y) {
     TL_EACH x.v[i] = vaddq_f32(x.v[i], y.v[i]);

@@ -28,6 +28,11 @@ struct Vec {
     TL_LANES r.v[i] = load_f16(p + i);
     return r;
   }
+  static Vec load(const int8_t* p) {
+    Vec r;
+    TL_LANES r.v[i] = float(p[i]);
+    return r;
+  }
   void store(float* p) const { memcpy(p, v, sizeof v); }
   static Vec add(Vec a, Vec b) {
     TL_LANES a.v[i] += b.v[i];
