@@ -1,14 +1,15 @@
 // Counts what operator new gives out, so that a test can bound the memory that a refusal takes. Include in one file a test.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
 
-inline uint64_t g_allocated_bytes = 0;
+inline std::atomic<uint64_t> g_allocated_bytes = 0;
 
 namespace alloc_count {
 inline void* take(size_t n) {
-  g_allocated_bytes += n;
+  g_allocated_bytes.fetch_add(n, std::memory_order_relaxed);
   return std::malloc(n ? n : 1);
 }
 }  // namespace alloc_count

@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import tap
+
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "tests/data/models/llama_sharded"
 COMPLETE, TRANSLATE, SCALE, TEALIGHT = sys.argv[1:5]
@@ -262,17 +264,7 @@ def check_function_over_cgi() -> None:
 def main() -> int:
     checks = [check_headers, check_c_interface, check_function, check_function_over_http, check_function_on_lambda, check_function_over_cgi,
               check_shared_text, check_shared_logits, check_shared_errors, check_passed_memory, check_tensors]
-    print(f"1..{len(checks)}")
-    failed = False
-    for n, check in enumerate(checks, 1):
-        name = check.__name__.removeprefix("check_")
-        try:
-            check()
-            print(f"ok {n} - {name}")
-        except (AssertionError, KeyError, ValueError, OSError, subprocess.SubprocessError) as why:
-            failed = True
-            print(f"not ok {n} - {name}: {type(why).__name__} {why}".replace("\n", " "))
-    return failed
+    return tap.run(checks)
 
 
 if __name__ == "__main__":

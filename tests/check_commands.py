@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import tap
+
 PROGRAM = sys.argv[1:]
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "tests/data/models/llama_sharded"
@@ -212,17 +214,7 @@ def check_pack() -> None:
 
 def main() -> int:
     checks = [check_help, check_wrong_usage, check_failures, check_run, check_stdio, check_chat, check_terminal, check_bench, check_pack]
-    print(f"1..{len(checks)}")
-    failed = False
-    for n, check in enumerate(checks, 1):
-        name = check.__name__.removeprefix("check_")
-        try:
-            check()
-            print(f"ok {n} - {name}")
-        except (AssertionError, KeyError, ValueError, OSError, subprocess.SubprocessError) as why:
-            failed = True
-            print(f"not ok {n} - {name}: {type(why).__name__} {why}".replace("\n", " "))
-    return failed
+    return tap.run(checks)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import tap
+
 PROGRAM = str(Path(sys.argv[1]).resolve())
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = tempfile.TemporaryDirectory()
@@ -80,16 +82,7 @@ def main() -> int:
         print("1..1\nok 1 - compare # SKIP no C compiler")
         return 0
     checks = [check_model, check_table, check_against, check_usage]
-    print(f"1..{len(checks)}")
-    failed = False
-    for n, check in enumerate(checks, 1):
-        name = check.__name__.removeprefix("check_")
-        try:
-            check()
-            print(f"ok {n} - {name}")
-        except (AssertionError, KeyError, ValueError, OSError, subprocess.SubprocessError) as why:
-            failed = True
-            print(f"not ok {n} - {name}: {type(why).__name__} {why}".replace("\n", " "))
+    failed = tap.run(checks)
     FOLDER.cleanup()
     return failed
 

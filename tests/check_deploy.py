@@ -11,14 +11,13 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import tap
+from tap import Skip
+
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 TEALIGHT, STATIC = Path(sys.argv[1]).resolve(), sys.argv[2] == "1"
 MODEL = ROOT / "tests/data/gguf/llama.Q8_0.gguf"
-
-
-class Skip(Exception):
-    pass
 
 
 def call(*args, **how) -> subprocess.CompletedProcess:
@@ -138,19 +137,7 @@ def check_systemd() -> None:
 
 def main() -> int:
     checks = [check_zip, check_zip_runs, check_yaml, check_dockerfile, check_terraform, check_systemd]
-    print(f"1..{len(checks)}")
-    failed = False
-    for n, check in enumerate(checks, 1):
-        name = check.__name__.removeprefix("check_")
-        try:
-            check()
-            print(f"ok {n} - {name}")
-        except Skip as why:
-            print(f"ok {n} - {name} # skip {why}")
-        except (AssertionError, KeyError, ValueError, OSError, subprocess.SubprocessError) as why:
-            failed = True
-            print(f"not ok {n} - {name}: {type(why).__name__} {why}".replace("\n", " "))
-    return failed
+    return tap.run(checks)
 
 
 if __name__ == "__main__":

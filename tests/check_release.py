@@ -15,14 +15,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "bench"))
 import startup  # noqa: E402
+import tap  # noqa: E402
+from tap import Skip  # noqa: E402
 
 EMULATOR = sys.argv[1:-2]
 MAX_BYTES = 4_000_000
 MAX_START = 1.5          # times the hello world
-
-
-class Skip(Exception):
-    pass
 
 
 def check_static(binary: str, _: str) -> str:
@@ -169,19 +167,7 @@ def check_start_budget_real(binary: str, _: str) -> str:
 def main() -> int:
     checks = [check_static, check_size, check_startup, check_empty_root, check_steady_calls, check_mapped, check_start_budget,
               check_start_budget_real]
-    print(f"1..{len(checks)}")
-    failed = False
-    for n, check in enumerate(checks, 1):
-        name = check.__name__.removeprefix("check_")
-        try:
-            note = check(*sys.argv[-2:])
-            print(f"ok {n} - {name}" + (f": {note}" if note else ""))
-        except Skip as why:
-            print(f"ok {n} - {name} # SKIP {why}")
-        except (AssertionError, RuntimeError, subprocess.SubprocessError) as why:
-            failed = True
-            print(f"not ok {n} - {name}: {why}".replace("\n", " "))
-    return failed
+    return tap.run(checks, *sys.argv[-2:])
 
 
 if __name__ == "__main__":

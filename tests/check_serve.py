@@ -9,11 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 import urllib.parse
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import tap  # noqa: E402
 from serve_lib import MODEL, Server, eventually  # noqa: E402
 
 TEALIGHT = sys.argv[1]
@@ -408,17 +408,7 @@ class ActivatedServer(Server):
 
 
 def main() -> int:
-    checks = [(n, f) for n, f in globals().items() if n.startswith("check_")]
-    print(f"1..{len(checks)}")
-    failed = 0
-    for i, (name, check) in enumerate(checks, 1):
-        try:
-            check()
-            print(f"ok {i} {name}", flush=True)
-        except Exception as e:  # noqa: BLE001: the next check goes on
-            failed += 1
-            print(f"not ok {i} {name}\n# " + f"{type(e).__name__} in line {traceback.extract_tb(e.__traceback__)[1].lineno}: {e}".replace("\n", "\n# "), flush=True)
-    return int(failed > 0)
+    return tap.run([f for n, f in globals().items() if n.startswith("check_")])
 
 
 if __name__ == "__main__":

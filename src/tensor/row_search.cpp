@@ -44,6 +44,11 @@ Places places(int64_t rows, int64_t K) {
   return p;
 }
 
+// Types whose products are two terms that may cancel: |w| would be no measure of what rounding does. They have few bits anyway.
+bool has_minima(Dtype t) {
+  return t == Dtype::q4_1 || t == Dtype::q5_1 || t == Dtype::q2_k || t == Dtype::q4_k || t == Dtype::q5_k;
+}
+
 double squares(const float* x, int n) {
   double sum = 0;
   for (int i = 0; i < n; i++) sum += double(x[i]) * double(x[i]);
@@ -151,7 +156,7 @@ struct RowSearch::Best {
 
 uint64_t RowSearch::bytes_for(const Tensor& w) {
   if (w.rank() != 2 || w.dim(1) % 32 || w.dim(1) < 64 || w.bytes() < kLeastBytes || !(w.is_contiguous() || w.interleaved())) return 0;
-  if (info(w.dtype()).family == Family::none) return 0;
+  if (info(w.dtype()).family == Family::none || has_minima(w.dtype())) return 0;
   const Places p = places(w.dim(0), w.dim(1));
   return double(p.end) <= kMostShare * double(w.bytes()) ? p.end : 0;
 }
