@@ -31,8 +31,8 @@ LoadOptions load_options(const Args& args) {
   if (auto w = args.word("activations", activation_words))
     o.activations = *w == "int8" ? LoadOptions::Activations::int8 : LoadOptions::Activations::f32;
   if (auto w = args.word("copy-weights", switch_words)) o.copy_weights = *w == "on";
+  if (auto path = args.text("model-draft")) o.draft_model = *path, o.max_drafts = 8;
   o.max_drafts = int(args.integer("draft-max", 0, kMaxDrafts).value_or(o.max_drafts));
-  if (auto path = args.text("model-draft")) o.draft_model = *path;
   const char* folder = std::getenv("TEALIGHT_CACHE");
   o.cache_dir = args.text("cache").value_or(folder ? folder : "");
   o.cache_bytes = uint64_t(args.integer("cache-size", 0, int64_t(1) << 40).value_or(1024)) << 20;

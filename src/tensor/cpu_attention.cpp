@@ -132,6 +132,9 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
   }
   const int blocks = int(blocks_.size()), items = blocks * s.kv_heads;
   blocks_.push_back(n);
+  // A few rows are a step of decoding: what it needs is reserved for the whole sequence, so that later steps take no memory.
+  constexpr int kFewRows = 16;
+  for (int t = 0; t < n && n <= kFewRows; t++) tiles = std::max(tiles, rows[size_t(t)].kv->capacity / 16);
   const size_t score_bytes = align_up(kernels::attention_score_bytes(queries, tiles), 64);
   const size_t work_bytes = align_up(kernels::attention_work_bytes(queries, s.d, s.dv), 64);
 
