@@ -142,66 +142,58 @@ std::string_view read_small(const char* path, char* buf, size_t size) {
   return {buf, size_t(n)};
 }
 
-// The path of a controller's group in /proc/self/cgroup, whose lines are "number:controller,controller:path"; "" for the root.
-std::string_view v1_group(std::string_view lines, std::string_view controller) {
+// The path of a group in /proc/self/cgroup, whose lines are "number:controller,controller:path": of a controller of version 1, or of
+// version 2 (""), whose line names none. "" for the root, and where there is no such line.
+std::string_view group_of(std::string_view lines, std::string_view controller) {
   while (!lines.empty()) {
     const std::string_view line = lines.substr(0, lines.find('\n'));
     lines.remove_prefix(std::min(lines.size(), line.size() + 1));
     const size_t a = line.find(':'), b = line.find(':', a + 1);
     if (a == line.npos || b == line.npos) continue;
     std::string_view names = line.substr(a + 1, b - a - 1);
-    while (!names.empty()) {
+    for (;;) {
       const std::string_view name = names.substr(0, names.find(','));
-      names.remove_prefix(std::min(names.size(), name.size() + 1));
       if (name == controller) return line.substr(b + 1) == "/" ? std::string_view() : line.substr(b + 1);
+      if (name.size() == names.size()) break;
+      names.remove_prefix(name.size() + 1);
     }
   }
   return {};
+}
+
+// CPUs of the smallest quota of a group and those above it up to the root; 0: there is none. limit(group, quota, period) tells one's.
+template <class F>
+int tightest(std::string_view group, const F& limit) {
+  for (int best = 0;;) {
+    long long quota = 0, period = 0;
+    if (limit(group, quota, period) && quota > 0 && period > 0) {
+      const int n = int(std::max(1LL, quota / period));
+      best = best ? std::min(best, n) : n;
+    }
+    if (group.empty()) return best;
+    group = group.substr(0, group.find('/') == group.npos ? 0 : group.rfind('/'));
+  }
 }
 
 }  // namespace
 
 int quota_cpus(const char* root) {
   char path[1024], buf[512], self[2048];
-  long long quota = 0, period = 0;
-  auto read = [&](const char* file, char* to, size_t size) {
-    std::snprintf(path, sizeof path, "%s%s", root, file);
+  const auto read = [&](const char* folder, std::string_view group, const char* file, char* to, size_t size) {
+    std::snprintf(path, sizeof path, "%s%s%.*s/%s", root, folder, int(group.size()), group.data(), file);
     return read_small(path, to, size);
   };
-  std::string_view groups = read("/proc/self/cgroup", self, sizeof self);
-  if (size_t at = groups.find("0::"); at != groups.npos && (at == 0 || groups[at - 1] == '\n')) {
-    std::string_view own = groups.substr(at + 3);
-    own = own.substr(0, own.find('\n'));
-    // Walk from the own group up to the root: the smallest quota counts.
-    int best = 0;
-    for (;;) {
-      std::snprintf(path, sizeof path, "%s/sys/fs/cgroup%.*s/cpu.max", root, int(own.size()), own.data());
-      if (std::sscanf(read_small(path, buf, sizeof buf).empty() ? "" : buf, "%lld %lld", &quota, &period) == 2 && period > 0) {
-        int n = int(std::max(1LL, quota / period));
-        best = best ? std::min(best, n) : n;
-      }
-      if (own.empty() || own == "/") break;
-      own = own.substr(0, own.rfind('/'));
-    }
-    if (best) return best;
-  }
-  if (!read("/sys/fs/cgroup/cpu.max", buf, sizeof buf).empty() && std::sscanf(buf, "%lld %lld", &quota, &period) == 2 && period > 0)
-    return int(std::max(1LL, quota / period));
-  // Version 1: the group of the controller `cpu`, then those above it.
-  std::string_view own = v1_group(groups, "cpu");
-  const auto number = [&](const char* file, long long& value) {
-    std::snprintf(path, sizeof path, "%s/sys/fs/cgroup/cpu%.*s/%s", root, int(own.size()), own.data(), file);
-    return !read_small(path, buf, sizeof buf).empty() && std::sscanf(buf, "%lld", &value) == 1 && value > 0;
-  };
-  int best = 0;
-  for (;;) {
-    if (number("cpu.cfs_quota_us", quota) && number("cpu.cfs_period_us", period)) {
-      const int n = int(std::max(1LL, quota / period));
-      best = best ? std::min(best, n) : n;
-    }
-    if (own.empty()) return best;
-    own = own.substr(0, own.find('/') == own.npos ? 0 : own.rfind('/'));
-  }
+  const std::string_view groups = read("/proc/self", "", "cgroup", self, sizeof self);
+  const int n = tightest(group_of(groups, ""), [&](std::string_view group, long long& quota, long long& period) {
+    return !read("/sys/fs/cgroup", group, "cpu.max", buf, sizeof buf).empty() && std::sscanf(buf, "%lld %lld", &quota, &period) == 2;
+  });
+  if (n) return n;
+  return tightest(group_of(groups, "cpu"), [&](std::string_view group, long long& quota, long long& period) {
+    const auto number = [&](const char* file, long long& value) {
+      return !read("/sys/fs/cgroup/cpu", group, file, buf, sizeof buf).empty() && std::sscanf(buf, "%lld", &value) == 1;
+    };
+    return number("cpu.cfs_quota_us", quota) && number("cpu.cfs_period_us", period);
+  });
 }
 
 int default_threads() {

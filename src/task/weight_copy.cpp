@@ -112,7 +112,7 @@ bool WeightCopy::next() {
   if (!todo_.empty()) {
     begin_weight(*todo_.back());
     todo_.pop_back();
-  } else if (searched_ > 0 && decoder_.searchable() && !search_copied_) {
+  } else if (!search_copied_ && searched_ > 0 && decoder_.searchable()) {
     search_copied_ = true;
     part_ = std::make_unique<Part>();
     part_->bytes = RowSearch::bytes_for(head);
@@ -173,6 +173,7 @@ bool WeightCopy::copy_search(Part& p) {
     if (uint64_t(p.done) < p.bytes) return false;
   }
   engine_.search = std::make_unique<RowSearch>(*engine_.device, decoder_.head.w, std::span<const std::byte>(p.to, size_t(p.bytes)), arena_);
+  engine_.energy.clear();              // has served
   return true;
 }
 

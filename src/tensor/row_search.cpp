@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/base.h"
 #include "kernels/cpu/x16.h"
 #include "src/base/checked.h"
 #include "src/base/error.h"
@@ -60,23 +61,11 @@ double squared_distance(const float* x, const float* y, int n) {
   return sum;
 }
 
-// Of a half that is not negative.
-float widened(uint16_t half) {
-  const uint32_t e = half >> 10 & 31, m = half & 1023;
-  if (e == 31) return INFINITY;
-  return e ? std::bit_cast<float>((e + 112) << 23 | m << 13) : float(m) * 0x1p-24f;
-}
-// The nearest half, and one that is not below x >= 0; infinity where there is none, also for what is no number.
-uint16_t nearest_half(float x) {
-  if (!(x < 65504)) return 0x7c00;
-  if (x < 0x1p-14f) return uint16_t(std::bit_cast<uint32_t>(x + 0.5f) - std::bit_cast<uint32_t>(0.5f));   // multiples of 2^-24
-  const uint32_t u = std::bit_cast<uint32_t>(x);
-  return uint16_t((u + 0xfff + (u >> 13 & 1) - (112u << 23)) >> 13);
-}
+// A half that is not below x >= 0; infinity where there is none, also for what is no number.
 uint16_t half_above(double x) {
   if (!(x < 65000)) return 0x7c00;
-  const uint16_t h = nearest_half(float(x));
-  return double(widened(h)) < x ? uint16_t(h + 1) : h;
+  const uint16_t h = kernels::f32_to_f16(float(x));
+  return double(kernels::f16_to_f32(h)) < x ? uint16_t(h + 1) : h;
 }
 
 // 32 values with a scale and codes from -127 to 127 (Q8_0), or from -8 to 7 (Q4_0: the largest value has the code -8). The loops are
@@ -95,13 +84,13 @@ void quantize_block(const float* x, bool fine, Block& b) {
   const auto value = [](int32_t k) { return std::bit_cast<float>(k ^ ((k >> 31) & INT32_MAX)); };
   const float top = value(most), bottom = value(least), length = std::max(top, -bottom);
   const bool negative = !fine && top >= -bottom;               // a scale below zero
-  b.d = uint16_t(nearest_half(length / (fine ? 127.0f : 8.0f)) | (negative ? 0x8000 : 0));
-  b.scale = negative ? -widened(b.d & 0x7fff) : widened(b.d);
+  b.d = kernels::f32_to_f16(negative ? length / -8.0f : length / (fine ? 127.0f : 8.0f));
+  b.scale = kernels::f16_to_f32(b.d);
   const float inverse = b.scale != 0 ? 1 / b.scale : 0, lowest = fine ? -127 : -8, highest = fine ? 127 : 7;
   constexpr float kRound = 12582912.0f;                        // 1.5 * 2^23: adding it rounds to a whole number
   for (int i = 0; i < 32; i++) {
     const float q = (x[i] * inverse + kRound) - kRound;
-    b.code[i] = q < lowest ? lowest : q > highest ? highest : q;
+    b.code[i] = q > lowest ? (q < highest ? q : highest) : lowest;   // of what is no number, too
   }
 }
 // Sum of squares of what the codes leave, and of the values; in eight lanes.
