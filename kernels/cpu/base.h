@@ -12,6 +12,7 @@
 #else
 #define TL_UNROLL _Pragma("GCC unroll 16")
 #endif
+#define TL_ROLLED _Pragma("GCC unroll 1")  // for the sake of the code's size
 
 namespace tealight::kernels {
 namespace {

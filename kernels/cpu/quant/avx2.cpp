@@ -113,114 +113,164 @@ template <class Type, int T>
     _mm256_storeu_ps(y + size_t(t) * ldy + h * 8, acc[h][t]);
 }
 
-// Of 16 rows: S, the sum of sub-scale * (sum of code * q); off and M, of sub-scale, of minimum * (sum of q).
-struct GroupSums {
-  __m256i S[2], off[2], M[2];
+// Eight rows of block b of a group: its lower or its upper half.
+struct HalfGroup {
+  const uint8_t *fields, *words;
 };
-
-// Adds sub-blocks j, and j + 1 where their scales lie in pairs, of block b.
 template <class Type>
-inline void add_sub_blocks(const X16Block& at, const ActTile& a, int b, int j, GroupSums& s) {
+inline HalfGroup half_group(const uint8_t* group, int b, int half) {
+  const X16Block at = x16_block<Type>(group, b);
+  return {at.fields + half * 16, at.words + half * 32};
+}
+// f of both halves; one piece of code serves both where many tokens make it long.
+template <bool twice, class F>
+[[gnu::always_inline]] inline void halves(F f) {
+  if constexpr (twice) f(0), f(1);
+  else TL_ROLLED for (int h = 0; h < 2; h++) f(h);
+}
+// Token t of a tile of 4, or of tiles of one.
+template <int T>
+inline const ActTile& tile_of(const ActTile* a, int t) { return a[T == kTile ? 0 : t]; }
+template <int T>
+constexpr int kStep = T == kTile ? kTile : 1;
+template <int T>
+constexpr int at_token(int i, int t) { return T == kTile ? i * kTile + t : i; }
+
+// Adds to S[t] the products with token t, times the sub-scales, of a block of 32, or of sub-blocks 2 p and 2 p + 1.
+template <class Type, int T>
+inline void add_products(const HalfGroup& w, const ActTile* a, int b, int p, __m256i* S) {
   using L = Lanes256;
-  constexpr int B = Type::kBlock, kTogether = pairs_in_16_bits<Type>(), kSubs = B / Type::kSub, kQuads = Type::kSub / 4;
+  constexpr int B = Type::kBlock, kTogether = pairs_in_16_bits<Type>(), kQuads = Type::kSub / 4;
   constexpr int kGroup = kTogether < kQuads ? kTogether : kQuads;  // words between two widenings
-  const uint8_t *w[2] = {at.words, at.words + 32}, *f[2] = {at.fields, at.fields + 16};
-  const int8_t* q = a.q + size_t(b) * B;
-  __m256i scales[2];
-  if constexpr (B == 256) {
-    const __m256i of_q = word((Type::kSub == 16 ? a.sum16 : a.sum32) + b * kSubs + j);
-    TL_UNROLL for (int h = 0; h < 2; h++) {
-      scales[h] = Type::template x16_scales<L>(f[h], w[h], j / 2);
-      if constexpr (Type::kOffset != 0) s.off[h] = madd_add(s.off[h], scales[h], of_q);
-      if constexpr (Type::kMinAt >= 0) s.M[h] = madd_add(s.M[h], Type::template x16_mins<L>(f[h], w[h], j / 2), of_q);
-    }
-  }
+  __m256i scales;
+  if constexpr (B == 256) scales = Type::template x16_scales<L>(w.fields, w.words, p);
   TL_UNROLL for (int e = 0; e < (B == 32 ? 1 : 2); e++) {
-    __m256i k[2];
-    TL_UNROLL for (int h = 0; h < 2; h++) k[h] = B == 32 ? _mm256_set1_epi16(1) : L::twice(scales[h], e);
+    const __m256i k = B == 32 ? _mm256_set1_epi16(1) : L::twice(scales, e);
     TL_UNROLL for (int g = 0; g < kQuads; g += kGroup) {
-      __m256i part[2];
+      __m256i part[T];
       TL_UNROLL for (int i = 0; i < kGroup; i++) {
-        const int quad = (j + e) * kQuads + g + i;
-        const __m256i x = word(q + quad * 4);
-        TL_UNROLL for (int h = 0; h < 2; h++) {
-          const __m256i m = pairs16<Type>(Type::template x16_codes<L>(w[h], quad), x);
-          part[h] = i == 0 ? m : _mm256_add_epi16(part[h], m);
+        const int quad = (2 * p + e) * kQuads + g + i;
+        const __m256i code = Type::template x16_codes<L>(w.words, quad);
+        TL_UNROLL for (int t = 0; t < T; t++) {
+          const __m256i m = pairs16<Type>(code, word(tile_of<T>(a, t).q + at_token<T>(b * (B / 4) + quad, t) * 4));
+          part[t] = i == 0 ? m : _mm256_add_epi16(part[t], m);
         }
       }
-      TL_UNROLL for (int h = 0; h < 2; h++) s.S[h] = madd_add(s.S[h], part[h], k[h]);
+      TL_UNROLL for (int t = 0; t < T; t++) S[t] = madd_add(S[t], part[t], k);
     }
   }
 }
 
-// The float part of block b.
-template <class Type>
-inline void add_block(const X16Block& at, const ActTile& a, int b, GroupSums& s, __m256 (&acc)[2]) {
+// The offset, the minimum and the float part of block b.
+template <class Type, int T>
+inline void add_block(const HalfGroup& w, const ActTile* a, int b, __m256i* S, __m256* acc) {
   using L = Lanes256;
-  constexpr int B = Type::kBlock;
-  const __m256 dx = _mm256_set1_ps(a.dx[b]);
-  TL_UNROLL for (int h = 0; h < 2; h++) {
-    if constexpr (B == 32 && Type::kOffset != 0) s.off[h] = _mm256_set1_epi32(a.sum[b]);
-    if constexpr (Type::kOffset != 0) s.S[h] = _mm256_sub_epi32(s.S[h], _mm256_slli_epi32(s.off[h], __builtin_ctz(Type::kOffset)));
-    acc[h] = _mm256_fmadd_ps(_mm256_mul_ps(L::half(at.fields + h * 16, 0), dx), _mm256_cvtepi32_ps(s.S[h]), acc[h]);
+  constexpr int B = Type::kBlock, kPairs = B / Type::kSub / 2;
+  __m256i M[T], off[T];  // sums over sub-blocks of minimum, of sub-scale * (sum of q)
+  TL_UNROLL for (int t = 0; t < T; t++) M[t] = off[t] = _mm256_setzero_si256();
+  if constexpr (B == 256) {
+    TL_ROLLED for (int p = 0; p < kPairs; p++) {
+      __m256i scales, mins;
+      if constexpr (Type::kOffset != 0) scales = Type::template x16_scales<L>(w.fields, w.words, p);
+      if constexpr (Type::kMinAt >= 0) mins = Type::template x16_mins<L>(w.fields, w.words, p);
+      TL_UNROLL for (int t = 0; t < T; t++) {
+        const ActTile& of = tile_of<T>(a, t);
+        const __m256i sums = word((Type::kSub == 16 ? of.sum16 : of.sum32) + at_token<T>(b * kPairs + p, t) * 2);
+        if constexpr (Type::kOffset != 0) off[t] = madd_add(off[t], scales, sums);
+        if constexpr (Type::kMinAt >= 0) M[t] = madd_add(M[t], mins, sums);
+      }
+    }
+  }
+  const __m256 d = L::half(w.fields, 0);
+  __m256 least;
+  if constexpr (Type::kMinAt >= 0) least = L::half(w.fields, 1);
+  TL_UNROLL for (int t = 0; t < T; t++) {
+    const ActTile& of = tile_of<T>(a, t);
+    const int i = at_token<T>(b, t);
+    const __m256 dx = _mm256_set1_ps(of.dx[i]);
+    if constexpr (B == 32 && Type::kOffset != 0) off[t] = _mm256_set1_epi32(of.sum[i]);
+    if constexpr (Type::kOffset != 0) S[t] = _mm256_sub_epi32(S[t], _mm256_slli_epi32(off[t], __builtin_ctz(Type::kOffset)));
+    acc[t] = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(S[t]), acc[t]);
     if constexpr (Type::kMinAt >= 0) {
-      const __m256 least = L::half(at.fields + h * 16, 1);
-      if constexpr (B == 32) acc[h] = _mm256_fmadd_ps(least, _mm256_set1_ps(a.s[b]), acc[h]);
-      else acc[h] = _mm256_fnmadd_ps(_mm256_mul_ps(least, dx), _mm256_cvtepi32_ps(s.M[h]), acc[h]);
+      if constexpr (B == 32) acc[t] = _mm256_fmadd_ps(least, _mm256_set1_ps(of.s[i]), acc[t]);
+      else acc[t] = _mm256_fnmadd_ps(_mm256_mul_ps(least, dx), _mm256_cvtepi32_ps(M[t]), acc[t]);
     }
   }
 }
 
 // Groups side by side, a few hundred bytes of each at a time: so many streams, which the processor prefetches by itself, bring more
 // from memory than one that is prefetched by software (1.2 to 1.5 times as much on a Zen 3), unless they are so short that it
-// hardly begins. Blocks with sub-blocks of 16, whose lines are visited out of order, want the software (2 times as much).
-template <class Type>
-[[gnu::noinline]] void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile& a, float* out) {
-  constexpr int B = Type::kBlock, kSubs = B / Type::kSub;
+// hardly begins. Blocks of 256 whose bits lie in several places, so that their lines are visited out of order, want the software (up
+// to 2 times as much). T tokens share each word of codes, so that up to 4 take about as long as memory takes for one.
+template <class Type, int T>
+[[gnu::noinline]] void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile* a, float* out, size_t ldo) {
+  constexpr int B = Type::kBlock, kPairs = B / Type::kSub / 2;
   constexpr size_t kLongStream = 8192;
+  constexpr bool kScattered = B == 256 && (Type::kSub == 16 || Type::kMaxCode == 31);
   const size_t stride = 16 * x16_row_bytes(Type::kDtype, size_t(blocks) * B);
-  const bool alone = Type::kSub == 16 || stride < kLongStream;
+  const bool alone = kScattered || stride < kLongStream;
   if (alone && groups > 1) {
-    for (int n = 0; n < groups; n++) x16_rows<Type>(group + size_t(n) * stride, 1, blocks, a, out + n * 16);
+    for (int n = 0; n < groups; n++) x16_rows<Type, T>(group + size_t(n) * stride, 1, blocks, a, out + n * 16, ldo);
     return;
   }
-  __m256 acc[kSideBySide][2];
-  for (int n = 0; n < groups; n++) acc[n][0] = acc[n][1] = _mm256_setzero_ps();
+  __m256 acc[kSideBySide][2][T];
+  memset(acc, 0, sizeof acc);
   for (int b = 0; b < blocks; b++) {
     if constexpr (B == 32) {
       for (int n = 0; n < groups; n++) {
-        const X16Block at = x16_block<Type>(group + size_t(n) * stride, b);
-        if (alone) stream_ahead<Type>(at.words, 0, 1);
-        GroupSums s = {};
-        add_sub_blocks<Type>(at, a, b, 0, s);
-        add_block<Type>(at, a, b, s, acc[n]);
+        const uint8_t* from = group + size_t(n) * stride;
+        if (alone) stream_ahead<Type>(x16_block<Type>(from, b).words, 0, 1);
+        halves<(T <= 2)>([&](int h) __attribute__((always_inline)) {
+          __m256i S[T];
+          TL_UNROLL for (int t = 0; t < T; t++) S[t] = _mm256_setzero_si256();
+          add_products<Type, T>(half_group<Type>(from, b, h), a, b, 0, S);
+          add_block<Type, T>(half_group<Type>(from, b, h), a, b, S, acc[n][h]);
+        });
       }
     } else {
-      GroupSums sums[kSideBySide];
-      for (int n = 0; n < groups; n++) sums[n] = {};
-      TL_UNROLL for (int j = 0; j < kSubs; j += 2) {
+      __m256i sums[kSideBySide][2][T];
+      memset(sums, 0, sizeof sums);
+      const auto pair = [&](int p) __attribute__((always_inline)) {
         for (int n = 0; n < groups; n++) {
-          const X16Block at = x16_block<Type>(group + size_t(n) * stride, b);
-          if (alone) stream_ahead<Type>(at.words, j / 2, kSubs / 2);
-          GroupSums s = sums[n];
-          add_sub_blocks<Type>(at, a, b, j, s);
-          sums[n] = s;
+          const uint8_t* from = group + size_t(n) * stride;
+          if (alone) stream_ahead<Type>(x16_block<Type>(from, b).words, p, kPairs);
+          halves<false>([&](int h) __attribute__((always_inline)) {
+            __m256i S[T];
+            TL_UNROLL for (int t = 0; t < T; t++) S[t] = sums[n][h][t];
+            add_products<Type, T>(half_group<Type>(from, b, h), a, b, p, S);
+            TL_UNROLL for (int t = 0; t < T; t++) sums[n][h][t] = S[t];
+          });
         }
+      };
+      if constexpr (T == 1 && Type::kSub == 16 && Type::kMaxCode < 16) {
+        TL_UNROLL for (int p = 0; p < kPairs; p++) pair(p);
+      } else {
+        TL_ROLLED for (int p = 0; p < kPairs; p++) pair(p);
       }
-      for (int n = 0; n < groups; n++) add_block<Type>(x16_block<Type>(group + size_t(n) * stride, b), a, b, sums[n], acc[n]);
+      for (int n = 0; n < groups; n++)
+        TL_ROLLED for (int h = 0; h < 2; h++)
+          add_block<Type, T>(half_group<Type>(group + size_t(n) * stride, b, h), a, b, sums[n][h], acc[n][h]);
     }
   }
-  for (int n = 0; n < groups; n++) {
-    _mm256_storeu_ps(out + n * 16, acc[n][0]);
-    _mm256_storeu_ps(out + n * 16 + 8, acc[n][1]);
-  }
+  for (int n = 0; n < groups; n++)
+    for (int h = 0; h < 2; h++)
+      for (int t = 0; t < T; t++) _mm256_storeu_ps(out + size_t(t) * ldo + n * 16 + h * 8, acc[n][h][t]);
+}
+
+// T tokens at once: where they win over one after the other (2, 3) or a panel (4), and for rare types not worth their code.
+template <class Type, int T>
+constexpr QuantCode::Rows16 rows_of() {
+  constexpr bool kRare = Type::kDtype == Dtype::q5_1 || Type::kDtype == Dtype::q2_k || Type::kDtype == Dtype::q3_k;
+  if constexpr (T > 1 && (kRare || (T == 4 && Type::kDtype == Dtype::q5_k))) return nullptr;
+  else return x16_rows<Type, T>;
 }
 
 }  // namespace
 
 const QuantSet quant_set_avx2 = {
 #define TL_ROW(Type, name)                                                                         \
-  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, x16_rows<Type>, \
+  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>,                 \
+           {rows_of<Type, 1>(), rows_of<Type, 2>(), rows_of<Type, 3>(), rows_of<Type, 4>()},       \
            {fill_plain<Type>, fill_x16<Type, Lanes256>}, &quant_set_avx2.name.own,                 \
            panel_tile<Shape<Type>, 1>, panel_tile<Shape<Type>, kTile>, nullptr},
     TL_INTEGER_TYPES(TL_ROW)

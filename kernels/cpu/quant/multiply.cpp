@@ -56,14 +56,17 @@ void few_plain(const QuantCode& code, const Matmul& m) {
 void few_x16(const QuantCode& code, const Matmul& m) {
   const DtypeInfo& f = info(code.type);
   const size_t row = x16_row_bytes(code.type, size_t(m.K));
+  const int once = code.x16_rows[m.T - 1] ? m.T : 1;  // tokens that share a walk over the rows
   for (int r = m.r0; r < m.r1; r += 16 * kSideBySide)
-    for (int t = 0; t < m.T; t++) {
-      float *out = m.y + size_t(t) * m.ldy + r, tmp[16 * kSideBySide];
+    for (int t = 0; t < m.T; t += once) {
+      ActTile a[kTile];
+      for (int i = 0; i < (once == kTile ? 1 : once); i++) a[i] = act_tile(f.family, m.act, m.K, t + i, once == kTile ? kTile : 1);
+      float *out = m.y + size_t(t) * m.ldy + r, tmp[kTile * 16 * kSideBySide];
       const int rows = min_int(m.r1 - r, 16 * kSideBySide), groups = (rows + 15) / 16;
       const bool whole = rows == groups * 16;
-      code.x16_rows(static_cast<const uint8_t*>(m.w) + size_t(r) * row, groups, m.K / f.block, act_tile(f.family, m.act, m.K, t, 1),
-                    whole ? out : tmp);
-      if (!whole) memcpy(out, tmp, size_t(rows) * 4);
+      code.x16_rows[once - 1](static_cast<const uint8_t*>(m.w) + size_t(r) * row, groups, m.K / f.block, a, whole ? out : tmp,
+                              whole ? m.ldy : 16 * kSideBySide);
+      for (int i = 0; !whole && i < once; i++) memcpy(out + size_t(i) * m.ldy, tmp + i * 16 * kSideBySide, size_t(rows) * 4);
     }
 }
 
@@ -75,7 +78,7 @@ void unpack(const QuantCode& code, bool x16, const Matmul& m, int r, int b0, int
 }
 
 void multiply(const QuantCode& code, bool x16, const Matmul& m) {
-  if (m.T >= kTile) panels(code, x16, m);
+  if (m.T > kTile || (m.T == kTile && !(x16 && code.x16_rows[kTile - 1]))) panels(code, x16, m);
   else if (x16) few_x16(code, m);
   else few_plain(code, m);
 }

@@ -17,9 +17,11 @@ struct QuantCode {
   Dtype type;
   int sub, offset;  // kSub and kOffset of the type
   bool min;         // whether it has m or dmin
-  // 8 rows `stride` bytes apart, or those of up to kSideBySide neighbouring groups, times one token
+  // 8 rows `stride` bytes apart times one token; the rows of up to kSideBySide neighbouring groups times 1 .. 4 tokens, which
+  // lie in a tile of 4, or each in a tile of one (null, but for one token: not at once)
   void (*rows8)(const uint8_t* w, size_t stride, int blocks, const ActTile& a, float* out);
-  void (*x16_rows)(const uint8_t* group, int groups, int blocks, const ActTile& a, float* out);
+  using Rows16 = void (*)(const uint8_t* group, int groups, int blocks, const ActTile* a, float* out, size_t ldo);
+  Rows16 x16_rows[kTile];
   Fill own;
   const Fill* fill;  // own, or that of another set
   // a panel times a tile of one token, a tile of 4, two of 4 (may be null); `first`: its first block is the first of the rows

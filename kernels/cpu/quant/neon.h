@@ -191,15 +191,15 @@ template <class Type>
 
 // One after the other: the prefetch of one stream keeps the memory busy.
 template <class Type>
-void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile& a, float* out) {
-  for (int i = 0; i < groups; i++) x16_group<Type>(group + size_t(i) * 16 * x16_row_bytes(Type::kDtype, size_t(blocks) * Type::kBlock), blocks, a, out + i * 16);
+void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile* a, float* out, size_t) {
+  for (int i = 0; i < groups; i++) x16_group<Type>(group + size_t(i) * 16 * x16_row_bytes(Type::kDtype, size_t(blocks) * Type::kBlock), blocks, *a, out + i * 16);
 }
 
 }  // namespace
 
 static const QuantSet set = {
 #define TL_ROW(Type, name)                                                                                         \
-  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, x16_rows<Type>,                 \
+  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, {x16_rows<Type>},               \
            {fill_plain<Type>, fill_x16<Type, LanesNeon>}, &set.name.own,                                           \
            panel_tile<Shape<Type>, 1>, panel_tile<Shape<Type>, kTile>, nullptr},
     TL_INTEGER_TYPES(TL_ROW)

@@ -186,8 +186,8 @@ template <class Type, class L>
 
 // One after the other: the prefetch of one stream keeps the memory busy.
 template <class Type, class L>
-void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile& a, float* out) {
-  for (int i = 0; i < groups; i++) x16_group<Type, L>(group + size_t(i) * 16 * x16_row_bytes(Type::kDtype, size_t(blocks) * Type::kBlock), blocks, a, out + i * 16);
+void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile* a, float* out, size_t) {
+  for (int i = 0; i < groups; i++) x16_group<Type, L>(group + size_t(i) * 16 * x16_row_bytes(Type::kDtype, size_t(blocks) * Type::kBlock), blocks, *a, out + i * 16);
 }
 
 }  // namespace
