@@ -3,6 +3,8 @@
 namespace tealight::kernels {
 namespace {
 
+constexpr int kMany = 9;  // tokens from which on unpacked panels are better than groups that 4 tokens share
+
 // A panel, whose first block is b, times tokens t0..t1-1.
 void panel_tokens(const QuantCode& code, const Matmul& m, const Panel& p, int blocks, int b, int t0, int t1, int r) {
   constexpr int kTokens = 2 * kTile;
@@ -56,17 +58,19 @@ void few_plain(const QuantCode& code, const Matmul& m) {
 void few_x16(const QuantCode& code, const Matmul& m) {
   const DtypeInfo& f = info(code.type);
   const size_t row = x16_row_bytes(code.type, size_t(m.K));
-  const int once = code.x16_rows[m.T - 1] ? m.T : 1;  // tokens that share a walk over the rows
   for (int r = m.r0; r < m.r1; r += 16 * kSideBySide)
-    for (int t = 0; t < m.T; t += once) {
+    for (int t = 0, n; t < m.T; t += n) {
+      n = min_int(m.T - t, kTile);
+      if (!code.x16_rows[n - 1]) n = 1;
       ActTile a[kTile];
-      for (int i = 0; i < (once == kTile ? 1 : once); i++) a[i] = act_tile(f.family, m.act, m.K, t + i, once == kTile ? kTile : 1);
+      if (n == kTile) a[0] = act_tile(f.family, m.act, m.K, t, n);
+      else for (int i = 0; i < n; i++) a[i] = act_tile(f.family, m.act, m.K, t + i, 1);
       float *out = m.y + size_t(t) * m.ldy + r, tmp[kTile * 16 * kSideBySide];
       const int rows = min_int(m.r1 - r, 16 * kSideBySide), groups = (rows + 15) / 16;
       const bool whole = rows == groups * 16;
-      code.x16_rows[once - 1](static_cast<const uint8_t*>(m.w) + size_t(r) * row, groups, m.K / f.block, a, whole ? out : tmp,
-                              whole ? m.ldy : 16 * kSideBySide);
-      for (int i = 0; !whole && i < once; i++) memcpy(out + size_t(i) * m.ldy, tmp + i * 16 * kSideBySide, size_t(rows) * 4);
+      code.x16_rows[n - 1](static_cast<const uint8_t*>(m.w) + size_t(r) * row, groups, m.K / f.block, a, whole ? out : tmp,
+                           whole ? m.ldy : 16 * kSideBySide);
+      for (int i = 0; !whole && i < n; i++) memcpy(out + size_t(i) * m.ldy, tmp + i * 16 * kSideBySide, size_t(rows) * 4);
     }
 }
 
@@ -78,7 +82,8 @@ void unpack(const QuantCode& code, bool x16, const Matmul& m, int r, int b0, int
 }
 
 void multiply(const QuantCode& code, bool x16, const Matmul& m) {
-  if (m.T > kTile || (m.T == kTile && !(x16 && code.x16_rows[kTile - 1]))) panels(code, x16, m);
+  const bool few = m.T < kTile || (x16 && m.T < kMany && code.x16_rows[kTile - 1]);
+  if (!few) panels(code, x16, m);
   else if (x16) few_x16(code, m);
   else few_plain(code, m);
 }
