@@ -34,26 +34,26 @@ inline Block block(int queries, int i) {
   return {queries * i / n, queries * (i + 1) / n};
 }
 
-// What of the tiles [0, end) a pass reads: in tile t, the bytes from `offset` on. They are prefetched `ahead` tiles before.
-struct InTiles {
-  const void* const* tiles;
+// Tiles first .. end - 1, and what a pass reads of them: in each the bytes from `offset` on, prefetched `ahead` tiles before.
+struct Tiles {
+  const void* const* p;
   size_t offset;
-  int end, ahead;
-  const char* at(int t) const { return static_cast<const char*>(tiles[t]) + offset; }
+  int first, end, ahead;
+  const char* at(int t) const { return static_cast<const char*>(p[t - first]) + offset; }
   const char* next(int t) const { return at(min_int(t + ahead, end - 1)); }
 };
-// The same of tiles that were widened, one after the other from tile `first` on.
-struct InScratch {
-  const float* p;
-  size_t floats;
-  int first;
-  const char* at(int t) const { return reinterpret_cast<const char*>(p + size_t(t - first) * floats); }
-  const char* next(int t) const { return at(t); }
+// The same of tiles that were widened into scratch.
+struct Widened {
+  const void* p[kPieceFloats / 16];
+  Tiles tiles;
+  Widened(const float* scratch, size_t floats, int first, int end) : tiles{p, 0, first, end, 0} {
+    for (int i = 0; i < end - first; i++) p[i] = scratch + size_t(i) * floats;
+  }
 };
 
 // Scores of N queries for tiles t to t + G - 1. q: [d][N].
-template <int N, int G, class E, class Where>
-inline void score_tiles(const Where& k, int t, int d, const float* q, float scale, float* s, size_t stride) {
+template <int N, int G, class E>
+inline void score_tiles(const Tiles& k, int t, int d, const float* q, float scale, float* s, size_t stride) {
   const char *p[G], *next[G];
   Vec acc[N][G];
   TL_UNROLL for (int g = 0; g < G; g++) p[g] = k.at(t + g), next[g] = k.next(t + g);
@@ -75,8 +75,8 @@ inline void score_tiles(const Where& k, int t, int d, const float* q, float scal
 }
 
 // Tiles [begin, end) for every block that sees them.
-template <class E, class Where>
-void score_piece(const Attention& a, const Where& k, int begin, int end) {
+template <class E>
+void score_piece(const Attention& a, const Tiles& k, int begin, int end) {
   const int queries = a.rows * a.heads;
   const size_t stride = score_stride(a);
   for (int i = 0; i < block_count(queries); i++) {
@@ -109,7 +109,7 @@ inline Vec codes(Dtype kv, const int8_t* p, bool high) {
 }
 
 // K of one tile as [d][16] floats; code times scale, rounded once.
-void widen_k(const Attention& a, const InTiles& k, int tile, float* to) {
+void widen_k(const Attention& a, const Tiles& k, int tile, float* to) {
   const auto* p = reinterpret_cast<const int8_t*>(k.at(tile));
   const ptrdiff_t ahead = k.next(tile) - k.at(tile);
   if (!is_quantized(a.kv)) {
@@ -132,7 +132,7 @@ void widen_k(const Attention& a, const InTiles& k, int tile, float* to) {
 }
 
 // Columns [begin, end) of V of one key: 16 of them to each panel of floats, `panel` apart.
-void widen_v(const Attention& a, const InTiles& v, int key, int begin, int end, float* to, size_t panel) {
+void widen_v(const Attention& a, const Tiles& v, int key, int begin, int end, float* to, size_t panel) {
   const auto* p = reinterpret_cast<const int8_t*>(v.at(key / 16));
   const ptrdiff_t ahead = v.next(key / 16) - v.at(key / 16);
   const size_t width = size_t(a.dv), lane = size_t(key % 16);
@@ -156,7 +156,7 @@ void widen_v(const Attention& a, const InTiles& v, int key, int begin, int end, 
 
 // Tiles [begin, end) as they lie in memory.
 template <class E>
-void score_direct(const Attention& a, const InTiles& k, int begin, int end) {
+void score_direct(const Attention& a, const Tiles& k, int begin, int end) {
   const int n = a.rows * a.heads <= kQueries ? end - begin : k.ahead;
   for (int t = begin; t < end; t += n) score_piece<E>(a, k, t, min_int(end, t + n));
 }
@@ -172,14 +172,14 @@ void attention_scores(const Attention& a, int begin, int end) {
       for (int c = 0; c < a.d; c++) to[size_t(c) * size_t(b.end - b.begin)] = from[c];
     }
   }
-  const InTiles k{a.tiles, a.k, end_tile(a), piece};
+  const Tiles k{a.tiles, a.k, 0, end_tile(a), piece};
   if (!widened(a)) return a.kv == Dtype::f16 ? score_direct<uint16_t>(a, k, begin, end) : score_direct<float>(a, k, begin, end);
   float* wide = a.work + size_t(queries) * size_t(a.d);
   const size_t tile_floats = size_t(a.d) * 16;
   for (int t = begin; t < end; t += piece) {
     const int stop = min_int(end, t + piece);
     for (int i = t; i < stop; i++) widen_k(a, k, i, wide + size_t(i - t) * tile_floats);
-    score_piece<float>(a, InScratch{wide, tile_floats, t}, t, stop);
+    score_piece<float>(a, Widened(wide, tile_floats, t, stop).tiles, t, stop);
   }
 }
 
@@ -203,22 +203,22 @@ float exp_scores(float* s, int lo, int hi, float cap) {
 }
 
 // Where V lies: element (key j, column c) of tile j / 16 at j % 16 * row + c / 16 * panel + c % 16.
-template <class E, class Where>
+template <class E>
 struct Values {
-  Where where;
+  Tiles tiles;
   size_t row, panel;
   size_t column = 0;    // elements from a tile's begin to the first column
 };
 
 // sums[h] (C panels of 16 columns) += weight * V over keys [begin, end); w: the weight of key 0.
-template <int N, int C, class E, class Where>
-inline void sum_columns(const Values<E, Where>& v, int begin, int end, const float* w, size_t stride, float* sums, size_t width) {
+template <int N, int C, class E>
+inline void sum_columns(const Values<E>& v, int begin, int end, const float* w, size_t stride, float* sums, size_t width) {
   Vec acc[N][C];
   TL_UNROLL for (int h = 0; h < N; h++) TL_UNROLL for (int i = 0; i < C; i++) acc[h][i] = Vec::load(sums + size_t(h) * width + i * 16);
   for (int j = begin; j < end;) {
-    const char* tile = v.where.at(j / 16);
+    const char* tile = v.tiles.at(j / 16);
     const E* p = reinterpret_cast<const E*>(tile) + v.column + size_t(j % 16) * v.row;
-    const ptrdiff_t ahead = v.where.next(j / 16) - tile;
+    const ptrdiff_t ahead = v.tiles.next(j / 16) - tile;
     for (const int stop = min_int(end, (j | 15) + 1); j < stop; j++, p += v.row) {
       Vec x[C];
       TL_UNROLL for (int i = 0; i < C; i++) {
@@ -236,8 +236,8 @@ inline void sum_columns(const Values<E, Where>& v, int begin, int end, const flo
 
 // Keys [begin, end) for all queries; `sums`: [queries][width]. A block takes the keys that all its rows see together, and
 // those that only some see row by row, before and after.
-template <class E, class Where>
-void sum_piece(const Attention& a, Values<E, Where> v, int begin, int end, float* sums, int width) {
+template <class E>
+void sum_piece(const Attention& a, Values<E> v, int begin, int end, float* sums, int width) {
   const int queries = a.rows * a.heads;
   const size_t stride = score_stride(a);
   constexpr int kPanels = 4;   // whose V stays in the first cache for all blocks
@@ -250,7 +250,7 @@ void sum_piece(const Attention& a, Values<E, Where> v, int begin, int end, float
       float* to = sums + size_t(q0) * size_t(width) + c;
       with_count<kQueries>(q1 - q0, [&](auto n) {
         constexpr int N = decltype(n)::value, C = kWide<N>;
-        Values<E, Where> at = v;
+        Values<E> at = v;
         int i = 0;
         for (; i + C <= panels; i += C, at.column += C * v.panel) sum_columns<N, C>(at, j0, j1, w, stride, to + i * 16, size_t(width));
         if constexpr (C > 1)
@@ -284,19 +284,19 @@ void attention_weights(const Attention& a, int begin, int end) {
 // Columns [begin, end) of the result.
 void attention_sum(const Attention& a, int begin, int end) {
   const int queries = a.rows * a.heads, width = up16(end - begin), hi = a.seen[a.rows - 1].hi;
-  const InTiles v{a.tiles, a.v, end_tile(a), kPieceKeys / 16};
+  const Tiles v{a.tiles, a.v, 0, end_tile(a), kPieceKeys / 16};
   float *sums = a.work, *wide = sums + size_t(queries) * size_t(width);
   memset(sums, 0, size_t(queries) * size_t(width) * sizeof(float));
   const bool direct = !widened(a) && (end - begin) % 16 == 0;
   for (int j = a.seen[0].lo, stop; j < hi; j = stop) {
     stop = min_int(hi, (j & ~15) + kPieceKeys);
     if (direct && a.kv == Dtype::f16) {
-      sum_piece(a, Values<uint16_t, InTiles>{v, size_t(a.dv), 16, size_t(begin)}, j, stop, sums, width);
+      sum_piece(a, Values<uint16_t>{v, size_t(a.dv), 16, size_t(begin)}, j, stop, sums, width);
     } else if (direct) {
-      sum_piece(a, Values<float, InTiles>{v, size_t(a.dv), 16, size_t(begin)}, j, stop, sums, width);
+      sum_piece(a, Values<float>{v, size_t(a.dv), 16, size_t(begin)}, j, stop, sums, width);
     } else {
       for (int i = j; i < stop; i++) widen_v(a, v, i, begin, end, wide + size_t(i - (j & ~15)) * 16, kPieceKeys * 16);
-      sum_piece(a, Values<float, InScratch>{{wide, 256, j / 16}, 16, kPieceKeys * 16}, j, stop, sums, width);
+      sum_piece(a, Values<float>{Widened(wide, 256, j / 16, up16(stop) / 16).tiles, 16, kPieceKeys * 16}, j, stop, sums, width);
     }
   }
   const float* inv = a.scores + size_t(queries) * score_stride(a);
