@@ -284,12 +284,15 @@ void attention_weights(const Attention& a, int begin, int end) {
 // Columns [begin, end) of the result.
 void attention_sum(const Attention& a, int begin, int end) {
   const int queries = a.rows * a.heads, width = up16(end - begin), hi = a.seen[a.rows - 1].hi;
-  const Tiles v{a.tiles, a.v, 0, end_tile(a), kPieceKeys / 16};
   float *sums = a.work, *wide = sums + size_t(queries) * size_t(width);
   memset(sums, 0, size_t(queries) * size_t(width) * sizeof(float));
   const bool direct = !widened(a) && (end - begin) % 16 == 0;
+  // In place, two pieces at a time stay in the first cache: rows of 512 bytes and more put their lines into few of its sets.
+  constexpr int kPieceBytes = 8192;
+  const int fit = kPieceBytes / (a.dv * (a.kv == Dtype::f16 ? 2 : 4)) & ~15, keys = direct ? max_int(16, min_int(fit, kPieceKeys)) : kPieceKeys;
+  const Tiles v{a.tiles, a.v, 0, end_tile(a), keys / 16};
   for (int j = a.seen[0].lo, stop; j < hi; j = stop) {
-    stop = min_int(hi, (j & ~15) + kPieceKeys);
+    stop = min_int(hi, (j & ~15) + keys);
     if (direct && a.kv == Dtype::f16) {
       sum_piece(a, Values<uint16_t>{v, size_t(a.dv), 16, size_t(begin)}, j, stop, sums, width);
     } else if (direct) {
