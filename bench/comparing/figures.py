@@ -12,10 +12,9 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comparing.contenders import Contender, Failed, call
-from comparing.machine import HERE, OneCpu, Tools
-
-TEXT = HERE / "text.txt"
+from comparing import machine
+from comparing.contenders import TEXT, Contender, Failed, call
+from comparing.machine import OneCpu, Tools
 
 
 @dataclass
@@ -138,6 +137,8 @@ def first_token(b: Bench, model: Model, threads: int, tokens: int, cache: str) -
             b.give_up(who, figure, model, "the page cache could not be dropped")
             continue
         b.samples.add(figure, "ms", "lower", model, threads, who, out["ttfb_ms"])
+        if cache == "dropped" and who.ours:
+            add_direct_read(b, model, threads, who)
         b.samples.texts.setdefault((figure, model.name, threads), set()).add(out["text"].strip())
         if cache == "warm":
             b.samples.add(f"peak RSS, prompt {tokens}", "MB", "lower", model, threads, who, out["rss_kb"] / 1024)
@@ -145,8 +146,19 @@ def first_token(b: Bench, model: Model, threads: int, tokens: int, cache: str) -
                 b.samples.add(f"private dirty, prompt {tokens}", "MB", "lower", model, threads, who, out["private_kb"] / 1024)
 
 
+def add_direct_read(b: Bench, model: Model, threads: int, who: Contender) -> None:
+    """The limit of a start from a dropped file."""
+    try:
+        b.samples.add("its file, read directly", "ms", "lower", model, threads, who, sum(machine.read_directly(f) for f in who.files(model.path)))
+    except OSError as e:
+        b.samples.skip(f"reading the file directly: {e}")
+
+
 def measure_cold(b: Bench, model: Model, threads: int) -> None:
     first_token(b, model, threads, 8, "warm")
+    for who in b.each("prefill 8", model, threads):
+        if who.ours:                       # what a start would take if all but the prompt were free
+            b.samples.add("8-token prefill, warm process", "ms", "lower", model, threads, who, 8e3 / who.bench(model.path, threads, 8, 0, 0)["prefill"])
     first_token(b, model, threads, 8, "dropped")
 
 

@@ -129,7 +129,7 @@ struct Decoder {
   bool searchable() const { return RowSearch::bytes_for(head.w) > 0 && !head.b && logit_scale == 1 && logit_softcap == 0; }
   bool has_long_rope() const;
   int original_context() const;                      // of the ropes that have a long form; 0: none
-  std::vector<State::LayerSpec> state_layers() const;
+  std::vector<StateMemory::LayerSpec> state_layers() const;
   void each(auto&& f) const {
     f("embedding", embedding);
     if (positions) f("positions", positions);

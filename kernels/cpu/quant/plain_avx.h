@@ -95,6 +95,9 @@ inline __m256 halves8(const uint8_t* const* row, size_t at) {
 template <class Type>
 [[gnu::noinline]] void fill_plain(const void* w, size_t stride, int r, int last, int b0, int blocks, const Panel& p) {
   constexpr int B = Type::kBlock, kPairs = B / Type::kSub / 2;
+  // Whole rows: the next 16 are prefetched in the order of their addresses; else what follows in these.
+  const bool whole = size_t(blocks) * Type::kBytes == stride;
+  const uint8_t* next = static_cast<const uint8_t*>(w) + size_t(r + 16) * stride;
   for (int h = 0; h < 16; h += 8) {
     const uint8_t* row[8];
     for (int i = 0; i < 8; i++)
@@ -121,10 +124,14 @@ template <class Type>
           TL_UNROLL for (int i = 0; i < kPairs; i++) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * 32), mn[i]);
         }
       }
-      for (int i = 0; i < 8; i++) {
-        row[i] += Type::kBytes;
-        for (int l = 0; l < Type::kBytes; l += 64) __builtin_prefetch(row[i] + l + 512);
+      if (whole) {
+        for (int l = 0; l < 8 * Type::kBytes; l += 64) __builtin_prefetch(next + l, 0, 2);
+        next += 8 * Type::kBytes;
+      } else {
+        for (int i = 0; i < 8; i++)
+          for (int l = 0; l < Type::kBytes; l += 64) __builtin_prefetch(row[i] + l + kAhead);
       }
+      for (int i = 0; i < 8; i++) row[i] += Type::kBytes;
     }
   }
 }
