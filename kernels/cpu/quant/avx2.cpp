@@ -80,15 +80,21 @@ template <class Type, int T>
               const __m256i x = word(q + (quad * T + t) * 4);
               TL_UNROLL for (int h = 0; h < H; h++) {
                 const __m256i m = _mm256_maddubs_epi16(u[h], Type::kMaxCode == 0 ? _mm256_sign_epi8(x, v[h]) : x);
-                s[h][t] = i == 0 ? m : _mm256_add_epi16(s[h][t], m);
-                if (kPinned) pin(s[h][t]);
+                if constexpr (kGroup == 1) {
+                  S[h][t] = madd_add(S[h][t], m, k[h]);
+                  pin(S[h][t]);
+                } else {
+                  s[h][t] = i == 0 ? m : _mm256_add_epi16(s[h][t], m);
+                  if (kPinned) pin(s[h][t]);
+                }
               }
             }
           }
-          TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int t = 0; t < T; t++) {
-            S[h][t] = madd_add(S[h][t], s[h][t], k[h]);
-            if (kPinned) pin(S[h][t]);
-          }
+          if constexpr (kGroup > 1)
+            TL_UNROLL for (int h = 0; h < H; h++) TL_UNROLL for (int t = 0; t < T; t++) {
+              S[h][t] = madd_add(S[h][t], s[h][t], k[h]);
+              if (kPinned) pin(S[h][t]);
+            }
         }
       }
       code += kSubsEach * Type::kSub * 16;
