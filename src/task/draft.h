@@ -13,7 +13,7 @@
 
 namespace tealight {
 
-constexpr size_t kMaxDrafts = 16;      // of one step
+constexpr size_t kMaxDrafts = 15;      // of one step
 
 // Finds text that repeats: what followed the longest earlier copy of the last tokens (prompt lookup decoding, Saxena 2023).
 class RepeatIndex {

@@ -57,6 +57,8 @@ class Sequence {
   // Like eval, but returns the logits after each of the last `rows` tokens: at least 1, at most ids.size(). best > 0: the so many
   // largest of each row are enough, and are found without the others where that is quicker.
   virtual Logits eval_last(std::span<const TokenId> ids, size_t rows, int best) = 0;
+  // Takes the memory that evaluations of up to `rows` tokens with eval_last need, so that they take none.
+  virtual void reserve(size_t /*rows*/) {}
   // Tokens that may be appended at once and still get the bits that they would get one by one.
   virtual size_t batch_room() const { return capacity() - position(); }
   // Like eval, but hands out every position's logits in order: sink(context, position, logits [vocab]).
