@@ -26,13 +26,15 @@ double seconds(const Table& t, const Shape& s, const uint8_t* kv, size_t calls, 
   float* scores = aligned<float>(kernels::attention_score_bytes(queries, tiles) / 4);
   float* work = aligned<float>(kernels::attention_work_bytes(queries, s.d, s.d) / 4);
   std::vector<Attention::Row> seen;
+  std::vector<const void*> at(static_cast<size_t>(tiles));
   for (int r = 0; r < s.rows; r++) seen.push_back({0, s.depth + r + 1});
   fill(q, size_t(queries * s.d));
   const size_t part = size_t(16 * s.d) * 2, stride = size_t(s.heads * s.d);
   const double spent = best([&] {
     for (size_t i = 0; i < calls; i++) {
       const uint8_t* k = kv + (same ? 0 : i * s.bytes());
-      const Attention a{q, stride, size_t(s.d), k, k + part, 2 * part, Dtype::f16, s.rows, s.heads, s.d, s.d, seen.data(), 0.1f, 0, out, stride, size_t(s.d), scores, work};
+      for (int j = 0; j < tiles; j++) at[size_t(j)] = k + size_t(j) * 2 * part;
+      const Attention a{q, stride, size_t(s.d), at.data(), 0, part, Dtype::f16, s.rows, s.heads, s.d, s.d, seen.data(), 0.1f, 0, out, stride, size_t(s.d), scores, work};
       t.attention_scores(a, 0, tiles);
       t.attention_weights(a, 0, queries);
       t.attention_sum(a, 0, s.d);

@@ -19,8 +19,7 @@ void act_values(Family family, const void* act, int K, float* out);
 size_t matmul_scratch_bytes(int K, int T);
 
 // Attention of the query heads that share a K/V head, of one row or of some rows of one sequence, each over its positions lo..hi-1.
-//   Tile j, tile_bytes after the one before, holds positions 16 j .. 16 j + 15: K as [d][16], V as [16][dv]; of type kv (f32 or
-//   f16). Of type q8_0 or q4_0 (d, dv multiples of 32) the codes come first, then the f16 scales: K codes [d][16] int8, or
+//   Tile j holds positions 16 j .. 16 j + 15: K as [d][16], V as [16][dv]; of type kv (f32 or f16). Of type q8_0 or q4_0 (d, dv multiples of 32) the codes come first, then the f16 scales: K codes [d][16] int8, or
 //   [d/32][16][16] bytes whose low nibbles are dimensions 0..15 of 32 and whose high ones 16..31; scales [d/32][16]; V codes
 //   [16][dv], or [16][dv/32][16] bytes likewise; scales [16][dv/32]. A value is float(code), or nibble - 8, times its scale, rounded
 //   once to f32; from there on the order is that of f32.
@@ -28,13 +27,12 @@ size_t matmul_scratch_bytes(int K, int T);
 // attention_scores over all tiles, then attention_weights over all queries, then attention_sum over all columns.
 struct Attention {
   struct Row {
-    int lo, hi;         // visible positions, relative to the first tile; lo < hi
+    int lo, hi;         // visible positions; lo < hi
   };
   const float* q;       // [rows][heads][d], rows `q_row` and heads `q_stride` floats apart
   size_t q_row, q_stride;
-  const void* k;        // K in the first tile
-  const void* v;        // V in the first tile
-  size_t tile_bytes;    // a multiple of the element
+  const void* const* tiles;   // tile j holds positions 16 j .. 16 j + 15; those that no row sees may be null
+  size_t k, v;          // bytes from a tile's begin to K and V of the head
   Dtype kv;
   int rows, heads, d, dv;
   const Row* seen;      // [rows]; neither bound falls from row to row

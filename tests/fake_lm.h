@@ -99,10 +99,11 @@ class FakeSequence : public Sequence {
   void save(size_t, size_t, std::byte*) const override {}
   void restore(const StateSnapshot&) override {}
   size_t capacity() const override { return m_.capacity; }
-  void rewind(size_t position) override {
+  size_t rewind(size_t position) override {
     TEALIGHT_CHECK(position <= ids_.size());
     ids_.resize(position);
     fresh_ = true;
+    return position;
   }
 
  private:

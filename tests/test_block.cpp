@@ -57,13 +57,15 @@ nn::DecoderBlock llama_block(Backend& device) {
 // One evaluation of the block over kTokens rows of a fresh sequence.
 Tensor run_block(const nn::DecoderBlock& block, const Tensor& x) {
   Backend& device = x.device();
-  const nn::State::LayerSpec layer{kKvHeads, kHead, kHead};
-  nn::State state(device, {&layer, 1}, Dtype::f32, kTokens);
+  const nn::StateMemory::LayerSpec layer{kKvHeads, kHead, kHead};
+  nn::StateMemory memory(device, {&layer, 1}, Dtype::f32, 0);
+  nn::State state(memory, kTokens);
   std::vector<int32_t> ids(kTokens), positions(kTokens);
   for (int i = 0; i < kTokens; i++) positions[size_t(i)] = i;
   std::vector<nn::State*> states(kTokens, &state);
   std::vector<AttentionRow> rows;
   nn::Batch batch{ids, positions, states, rows};
+  batch.prepare();
   Tensor cos, sin;
   const nn::Rope rope = nn::Rope::plain(kHead, 10000, true);
   rope.table(device, positions, false, cos, sin);
@@ -244,6 +246,7 @@ class ToyDevice final : public Backend {
   void download(const void* device, void* host, size_t bytes) override {
     std::memcpy(host, static_cast<const char*>(device) - kBias, bytes);
   }
+  void copy_bytes(const void*, void*, size_t) override { absent(); }
   static float* at(const Tensor& t) { return reinterpret_cast<float*>(t.data<char>() - kBias); }
   static float* at(void* p) { return reinterpret_cast<float*>(static_cast<char*>(p) - kBias); }
 
@@ -299,7 +302,7 @@ class ToyDevice final : public Backend {
     const int64_t d = s.d, kv_row = s.kv_heads * d;
     for (size_t r = 0; r < rows.size(); r++) {
       // Its own layout inside a tile: keys and values by position.
-      auto row = [&](void* tile0, int j) { return at(tile0) + size_t(j / 16) * rows[r].kv->tile_bytes / 4 + j % 16 * kv_row; };
+      auto row = [&](size_t part, int j) { return at(static_cast<char*>(rows[r].kv->tiles[j / 16]) + part) + j % 16 * kv_row; };
       auto key = [&](int j) { return row(rows[r].kv->k, j); };
       auto val = [&](int j) { return row(rows[r].kv->v, j); };
       std::memcpy(key(rows[r].position), at(k) + int64_t(r) * kv_row, size_t(kv_row) * 4);

@@ -578,8 +578,10 @@ void check_attention(int d, int dv, int heads, const std::vector<Attention::Row>
     for (int i = 0; i < d; i++) k(j, i) = element<E>(normal());
     for (int i = 0; i < dv; i++) v(j, i) = element<E>(normal());
   }
+  std::vector<const void*> at(tiles);
+  for (size_t t = size_t(lo) / 16; t < tiles; t++) at[t] = &kv[t * tile];   // null where no row sees anything
   Attention a{};
-  a.q = q.get(), a.q_row = qs * size_t(heads), a.q_stride = qs, a.k = &kv[0], a.v = &kv[size_t(d) * 16], a.tile_bytes = tile * sizeof(E);
+  a.q = q.get(), a.q_row = qs * size_t(heads), a.q_stride = qs, a.tiles = at.data(), a.v = size_t(d) * 16 * sizeof(E);
   a.kv = sizeof(E) == 2 ? Dtype::f16 : Dtype::f32;
   a.rows = rows, a.heads = heads, a.d = d, a.dv = dv, a.seen = seen.data(), a.scale = 1 / std::sqrt(float(d)), a.softcap = softcap;
   a.out = out.get(), a.out_row = os * size_t(heads), a.out_stride = os, a.scores = scores.get(), a.work = work.get();
@@ -658,12 +660,14 @@ void check_quantized(Dtype type, int d, int dv, int heads, const std::vector<Att
       }
     }
   }
+  std::vector<const void*> wide_tiles(tiles), packed_tiles(tiles);
+  for (size_t t = 0; t < tiles; t++) wide_tiles[t] = wide.get() + t * floats, packed_tiles[t] = packed.get() + t * tile;
   Attention a{};
-  a.q = q.get(), a.q_row = D * size_t(heads), a.q_stride = D, a.k = wide.get(), a.v = wide.get() + 16 * D, a.tile_bytes = floats * 4, a.kv = Dtype::f32;
+  a.q = q.get(), a.q_row = D * size_t(heads), a.q_stride = D, a.tiles = wide_tiles.data(), a.v = 16 * D * 4, a.kv = Dtype::f32;
   a.rows = int(seen.size()), a.heads = heads, a.d = d, a.dv = dv, a.seen = seen.data(), a.scale = 1 / std::sqrt(float(d));
   a.out = want.get(), a.out_row = W * size_t(heads), a.out_stride = W, a.scores = scores.get(), a.work = work.get();
   attend(ref(), a);
-  a.k = packed.get(), a.v = packed.get() + k_bytes, a.tile_bytes = tile, a.kv = type, a.out = out.get();
+  a.tiles = packed_tiles.data(), a.v = k_bytes, a.kv = type, a.out = out.get();
   std::vector<const Table*> sets = others();
   sets.push_back(&ref());
   for (const Table* t : sets)

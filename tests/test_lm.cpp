@@ -233,31 +233,97 @@ TEST_CASE("lm: a restored snapshot goes on with the same bits") {
   }
 }
 
-TEST_CASE("lm: a snapshot mapped from a file leaves the file alone") {
+TEST_CASE("lm: a snapshot that is used where it lies is not written to") {
   auto lm = Lm::load(fixture("gguf/llama.Q8_0.gguf"), {.threads = 1});
   const std::vector<TokenId> ids = some_ids(40);
   auto source = lm->start(64), restored = lm->start(64), whole = lm->start(64);
   source->eval({ids.data(), 21});
-  std::vector<std::byte> state(source->snapshot_bytes(21));
+  const size_t n = size_t(source->snapshot_bytes(21));
+  std::vector<std::byte> memory(n + 64);
+  const std::span<std::byte> state(memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64), n);
   source->save(0, 21, state.data());
-  char path[] = "/tmp/tealight_test_XXXXXX";
-  const int fd = mkstemp(path);
-  REQUIRE(fd >= 0);
-  unlink(path);
-  constexpr uint64_t kOffset = 64 << 10;
-  REQUIRE(ftruncate(fd, off_t(kOffset + (state.size() + 65535) / 65536 * 65536)) == 0);
-  REQUIRE(pwrite(fd, state.data(), state.size(), kOffset) == ssize_t(state.size()));
+  const std::vector<std::byte> before(state.begin(), state.end());
   for (int round = 0; round < 2; round++) {
-    restored->restore({{ids.data(), 21}, state, fd, kOffset});
+    restored->restore({{ids.data(), 21}, state, true});
     const std::span<const float> b = restored->eval({ids.data() + 21, 19});
     whole->rewind(0);
     const std::span<const float> a = whole->eval(ids);
     CHECK(std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+    CHECK(std::equal(before.begin(), before.end(), state.begin()));
   }
-  std::vector<std::byte> after(state.size());
-  REQUIRE(pread(fd, after.data(), after.size(), kOffset) == ssize_t(after.size()));
-  CHECK(after == state);
-  close(fd);
+}
+
+TEST_CASE("lm: layers with a window keep it, and a little more") {
+  constexpr size_t n = 700;
+  const std::vector<TokenId> ids = some_ids(n);
+  for (int batch : {16, 100}) {
+    auto lm = Lm::load(fixture("gguf/gemma3_text.Q8_0.gguf"), {.threads = 1, .batch = batch}), whole = Lm::load(fixture("gguf/gemma3_text.Q8_0.gguf"), {.threads = 1, .keep_states = true});
+    auto a = lm->start(n), b = whole->start(n);
+    const auto same = [&](size_t from, size_t to) {
+      const std::span<const float> x = a->eval({ids.data() + from, to - from}), y = b->eval({ids.data() + from, to - from});
+      return std::memcmp(x.data(), y.data(), x.size_bytes()) == 0;
+    };
+    CHECK(same(0, 300));
+    for (size_t i = 300; i < 500; i++) REQUIRE(same(i, i + 1));
+    CHECK(same(500, n));
+    // A little back it goes on at once, farther from the beginning; a sequence that has dropped nothing goes back to where it is told.
+    CHECK(a->rewind(n - 20) == n - 20);
+    CHECK(b->rewind(n - 20) == n - 20);
+    CHECK(same(n - 20, n));
+    CHECK(a->snapshot_bytes(n) == 0);    // it cannot be saved
+    std::vector<std::byte> state(b->snapshot_bytes(n - 1));
+    REQUIRE(!state.empty());
+    b->save(0, n - 1, state.data());
+    for (bool in_place : {false, true}) {
+      a->restore({{ids.data(), n - 1}, state, in_place});
+      b->rewind(n - 1);
+      CHECK(same(n - 1, n));
+    }
+    b->rewind(0), a->rewind(0);
+    CHECK(same(0, n));
+    CHECK(a->rewind(100) == 0);
+    CHECK(a->position() == 0);
+    b->rewind(0);
+    CHECK(same(0, 400));
+  }
+}
+
+TEST_CASE("lm: sequences share what they have in common") {
+  for (const char* file : {"gguf/llama.Q8_0.gguf", "gguf/gemma3_text.Q8_0.gguf", "models/phi3_longrope"}) {
+    INFO(std::string(file));
+    auto lm = Lm::load(fixture(file), {.threads = 1, .batch = 64});
+    const std::vector<TokenId> ids = some_ids(420);
+    const auto fresh = [&](std::vector<TokenId> all) {
+      auto s = lm->start(500);
+      const std::span<const float> l = s->eval(all);
+      return std::vector<float>(l.begin(), l.end());
+    };
+    const auto logits = [](std::span<const float> l) { return std::vector<float>(l.begin(), l.end()); };
+    auto a = lm->start(500), b = lm->start(500), c = lm->start(500);
+    b->eval({ids.data() + 7, 50});       // which it loses
+    a->eval({ids.data(), 410});
+    REQUIRE(b->share(*a, 405));
+    CHECK(b->position() == 405);
+    REQUIRE(c->share(*b, 400));
+    std::vector<TokenId> of_b(ids.begin(), ids.begin() + 405), of_c(ids.begin(), ids.begin() + 400);
+    for (int i = 0; i < 20; i++) {       // each goes its way
+      const TokenId x = TokenId(9 + i), y = TokenId(50 + i);
+      of_b.push_back(x), of_c.push_back(y);
+      const auto got_b = logits(b->eval({&x, 1})), got_c = logits(c->eval({&y, 1}));
+      if (i == 19) CHECK(got_b == fresh(of_b));
+      if (i == 19) CHECK(got_c == fresh(of_c));
+    }
+    CHECK(logits(a->eval({ids.data() + 410, 10})) == fresh(ids));
+    a.reset();                           // the others live on
+    b->rewind(b->position() - 5);
+    of_b.resize(of_b.size() - 5);
+    of_b.push_back(77);
+    CHECK(logits(b->eval({&of_b.back(), 1})) == fresh(of_b));
+    auto small = lm->start(64);
+    small->eval({ids.data(), 10});
+    CHECK(!small->share(*b, 300));       // does not fit
+    CHECK(small->position() == 10);
+  }
 }
 
 TEST_CASE("lm: a damaged value in the weights is an error of the request, not of the process") {

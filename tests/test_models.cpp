@@ -103,7 +103,8 @@ bool uses_long(const Loaded& m, size_t tokens) { return m.decoder.has_long_rope(
 
 // Logits [n, vocab] of one sequence, evaluated `batch` tokens at a time.
 std::vector<float> logits(const Loaded& m, const std::vector<int32_t>& ids, size_t batch, const nn::LayerProbe& probe = {}) {
-  nn::State state(*m.device, m.decoder.state_layers(), Dtype::f32, int(ids.size()));
+  nn::StateMemory memory(*m.device, m.decoder.state_layers(), Dtype::f32, int(batch));
+  nn::State state(memory, int(ids.size()));
   std::vector<AttentionRow> rows;
   std::vector<float> all;
   for (size_t from = 0; from < ids.size(); from += batch) {
@@ -121,8 +122,8 @@ std::vector<float> logits(const Loaded& m, const std::vector<int32_t>& ids, size
 // Two sequences in one batch, their rows alternating.
 std::array<std::vector<float>, 2> logits_of_two(const Loaded& m, const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   REQUIRE(a.size() == b.size());
-  const auto layers = m.decoder.state_layers();
-  nn::State sa(*m.device, layers, Dtype::f32, int(a.size())), sb(*m.device, layers, Dtype::f32, int(b.size()));
+  nn::StateMemory memory(*m.device, m.decoder.state_layers(), Dtype::f32, 0);
+  nn::State sa(memory, int(a.size())), sb(memory, int(b.size()));
   std::vector<int32_t> ids, positions;
   std::vector<nn::State*> states;
   for (size_t i = 0; i < a.size(); i++) {
@@ -313,9 +314,10 @@ TEST_CASE("models: a later token changes nothing before it") {
 }
 
 TEST_CASE("models: which positions a row sees") {
-  const std::vector<nn::State::LayerSpec> layers = {{1, 2, 2}};
+  const std::vector<nn::StateMemory::LayerSpec> layers = {{1, 2, 2}};
   CpuBackend device(kernels::table(kernels::Isa::ref), 1, false);
-  nn::State state(device, layers, Dtype::f32, 16);
+  nn::StateMemory memory(device, layers, Dtype::f32, 0);
+  nn::State state(memory, 16);
   const std::vector<int32_t> ids(4, 0), positions = {0, 1, 2, 3};
   const std::vector<nn::State*> states(4, &state);
   std::vector<AttentionRow> scratch;

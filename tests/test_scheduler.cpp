@@ -105,6 +105,28 @@ TEST_CASE("scheduler: a conversation that goes on finds its sequence") {
   CHECK(other->cached <= 1);
 }
 
+TEST_CASE("scheduler: prompts that begin alike are evaluated once, also at the same time") {
+  auto lm = Lm::load(fixture("gguf/llama.Q8_0.gguf"), {.threads = 1, .ctx = 4000});
+  std::string system;
+  for (int i = 0; i < 60; i++) system += cat("Rule ", i, " of the house. ");
+  std::vector<std::string> want;
+  for (int i = 0; i < 3; i++) want.push_back(Generator(*lm).generate(request(cat(system, "Question ", i), 6)).text);
+  Scheduler scheduler(*lm, {.parallel = 3, .queue = 10});
+  std::vector<std::shared_ptr<Collect>> sinks;
+  for (int i = 0; i < 3; i++) {
+    sinks.push_back(std::make_shared<Collect>());
+    scheduler.submit(request(cat(system, "Question ", i), 6), sinks.back());
+  }
+  size_t cached = 0, prompt = 0;
+  for (size_t i = 0; i < sinks.size(); i++) {
+    sinks[i]->wait();
+    CHECK(sinks[i]->text_ == want[i]);
+    cached += sinks[i]->cached, prompt += sinks[i]->prompt_tokens;
+  }
+  REQUIRE(prompt > 1000);
+  CHECK(cached * 2 > prompt);
+}
+
 TEST_CASE("scheduler: cancelled, abandoned and wrong requests do not disturb the others") {
   auto lm = Lm::load(fixture("gguf/llama.Q8_0.gguf"), {.threads = 1, .ctx = 4000});
   Scheduler scheduler(*lm, {.parallel = 2, .queue = 10});

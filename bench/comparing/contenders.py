@@ -6,7 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from comparing.machine import HERE
+
 TIMEOUT = 1800
+TEXT = HERE / "text.txt"
 
 
 class Failed(Exception):
@@ -69,8 +72,9 @@ class Tealight(Contender):
         return [*self.start("run", model), "-p", prompt, "-n", str(n), "--temp", "0", "--ignore-eos", *(["-t", str(threads)] if threads else [])]
 
     def bench(self, model, threads, prompt, gen, depth):
-        out = json.loads(call([*self.start("bench", model), "-t", str(threads), "-p", str(prompt), "-n", str(gen), "-d", str(depth), "-r", "1", "--json"],
-                              self.env).stdout)
+        # Real text: what the search of the best logits saves depends on it. The peers compute the same whatever the tokens are.
+        out = json.loads(call([*self.start("bench", model), "-t", str(threads), "-p", str(prompt), "-n", str(gen), "-d", str(depth), "-r", "1", "--json",
+                               "--text", str(TEXT)], self.env).stdout)
         return {**({"prefill": out["pp_tps"]} if prompt else {}), **({"decode": out["tg_tps"], "weight_bytes": out["weight_bytes"]} if gen else {})}
 
     def load_ms(self, model, threads):

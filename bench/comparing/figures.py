@@ -12,10 +12,8 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comparing.contenders import Contender, Failed, call
-from comparing.machine import HERE, OneCpu, Tools
-
-TEXT = HERE / "text.txt"
+from comparing.contenders import TEXT, Contender, Failed, call
+from comparing.machine import OneCpu, Tools
 
 
 @dataclass

@@ -145,7 +145,9 @@ int run(const Args& args) {
   o.runtime = args.text("runtime").value_or(own_executable());
   if (auto defaults = args.text("defaults")) o.defaults = checked_defaults(*defaults);
   {
-    const std::unique_ptr<Lm> lm = Lm::load(o.model, load_options(args));
+    LoadOptions options = load_options(args);
+    options.keep_states = true;
+    const std::unique_ptr<Lm> lm = Lm::load(o.model, options);
     o.kv = lm->kv_dtype();
     o.fingerprint = lm->state_fingerprint();
     if (lm->packed() && !args.text("defaults")) o.defaults = lm->default_fields();

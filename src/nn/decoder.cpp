@@ -97,6 +97,7 @@ Tensor forward(const DecoderBlock& k, const Tensor& x, const Batch& b, int layer
 }
 
 Tensor Decoder::hidden(const Batch& b, bool use_long, const LayerProbe& probe, const std::vector<bool>& left_out) const {
+  if (left_out.empty()) b.prepare();
   Tensor x = embed(embedding, b.ids, embedding_scale);
   if (positions) {
     for (int32_t p : b.positions)
@@ -152,9 +153,9 @@ int Decoder::original_context() const {
   return 0;
 }
 
-std::vector<State::LayerSpec> Decoder::state_layers() const {
-  std::vector<State::LayerSpec> v;
-  for (const DecoderBlock& b : blocks) v.push_back({b.attn.spec.kv_heads, b.attn.spec.d, b.attn.spec.dv});
+std::vector<StateMemory::LayerSpec> Decoder::state_layers() const {
+  std::vector<StateMemory::LayerSpec> v;
+  for (const DecoderBlock& b : blocks) v.push_back({b.attn.spec.kv_heads, b.attn.spec.d, b.attn.spec.dv, b.attn.window});
   return v;
 }
 

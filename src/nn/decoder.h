@@ -119,8 +119,8 @@ struct Decoder {
   int context = 0;                                   // positions that the model was made for
   int64_t vocab() const { return head.w.dim(0); }
 
-  // Hidden states [n, model] after the last block, before the final norm. use_long: see Rope. left_out: for each block whether it is
-  // not evaluated; empty: all are.
+  // Hidden states [n, model] after the last block, before the final norm. use_long: see Rope. left_out: to
+  // see what memory a pass takes: for each block whether it is left out, and the states stay as they are; empty: a pass.
   Tensor hidden(const Batch& b, bool use_long, const LayerProbe& probe = {}, const std::vector<bool>& left_out = {}) const;
   // For each block: its weights have the types and shapes of those of the block before.
   std::vector<bool> repeating() const;
@@ -132,7 +132,7 @@ struct Decoder {
   bool searchable() const { return RowSearch::bytes_for(head.w) > 0 && !head.b && logit_scale == 1 && logit_softcap == 0; }
   bool has_long_rope() const;
   int original_context() const;                      // of the ropes that have a long form; 0: none
-  std::vector<State::LayerSpec> state_layers() const;
+  std::vector<StateMemory::LayerSpec> state_layers() const;
   void each(auto&& f) const {
     f("embedding", embedding);
     if (positions) f("positions", positions);

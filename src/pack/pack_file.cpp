@@ -77,14 +77,14 @@ std::shared_ptr<const PackFile> PackFile::open(const std::string& path) {
     return nullptr;
   }
   auto mapping = Mapping::of_fd(file.get(), path);
-  return std::shared_ptr<const PackFile>(new PackFile(std::move(mapping), std::move(file)));
+  return std::shared_ptr<const PackFile>(new PackFile(std::move(mapping)));
 }
 
 std::shared_ptr<const PackFile> PackFile::parse(std::shared_ptr<const Mapping> file) {
-  return std::shared_ptr<const PackFile>(new PackFile(std::move(file), Fd()));
+  return std::shared_ptr<const PackFile>(new PackFile(std::move(file)));
 }
 
-PackFile::PackFile(std::shared_ptr<const Mapping> file, Fd fd) : file_(std::move(file)), fd_(std::move(fd)) {
+PackFile::PackFile(std::shared_ptr<const Mapping> file) : file_(std::move(file)) {
   read_table();
   for (std::string_view name : kSmall) check(*find(name));
   directory_ = pack::Directory::read(text("directory"), section("tensors").size(), section("tokenizer").size(), where("directory"));
@@ -175,10 +175,7 @@ void PackFile::verify(const std::function<void(uint64_t)>& progress) const {
 
 std::vector<PackFile::Prefix> PackFile::prefixes() const {
   std::vector<Prefix> out;
-  for (size_t i = 0; i < directory_.prefixes.size(); i++) {
-    const Section* s = find(cat("kv.", i));
-    out.push_back({directory_.prefixes[i].name, directory_.prefixes[i].ids, section(s->title()), s->offset});
-  }
+  for (size_t i = 0; i < directory_.prefixes.size(); i++) out.push_back({directory_.prefixes[i].name, directory_.prefixes[i].ids, section(cat("kv.", i))});
   return out;
 }
 

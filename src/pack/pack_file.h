@@ -41,13 +41,11 @@ class PackFile {
     std::string_view name;
     std::span<const TokenId> ids;
     std::span<const std::byte> kv;     // nn::State's snapshot of kv() values; page-aligned in the file
-    uint64_t offset;                   // of it in the file
   };
   std::vector<Prefix> prefixes() const;
   // RowSearch's bytes for the head, valid as long as file(); empty: there are none.
   std::span<const std::byte> search() const { return section("search"); }
   const std::shared_ptr<const Mapping>& file() const { return file_; }
-  int fd() const { return fd_.get(); }       // open as long as this; to map prefixes as private pages. -1: none
   const std::string& path() const { return file_->path(); }
 
   // Checksum of the large section that open() does not read, but text needs; quick when it has been checked before.
@@ -60,7 +58,7 @@ class PackFile {
   std::span<const std::byte> section(std::string_view name) const;   // empty where there is none
 
  private:
-  PackFile(std::shared_ptr<const Mapping> file, Fd fd);
+  explicit PackFile(std::shared_ptr<const Mapping> file);
   const pack::Section* find(std::string_view name) const;
   std::string_view text(std::string_view name) const;
   std::string where(std::string_view section) const;
@@ -71,7 +69,6 @@ class PackFile {
   void make_hf();
 
   std::shared_ptr<const Mapping> file_;
-  Fd fd_;
   std::vector<pack::Section> sections_;
   pack::Directory directory_;          // but for the tensors, which the source has
   TokenizerTables tables_;

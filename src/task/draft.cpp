@@ -167,7 +167,7 @@ bool Drafter::catch_up() {
   const std::span<const TokenId> text = index_.ids(), held = draft_->ids();
   while (in_common_ < held.size() && in_common_ < text.size() && held[in_common_] == text[in_common_]) in_common_++;
   in_common_ = std::min(in_common_, text.size() - 1);
-  draft_->rewind(in_common_);
+  in_common_ = draft_->rewind(in_common_);
   const size_t n = std::min({text.size() - in_common_, kPiece, draft_->batch_room()});
   if (n == 0) return false;            // its context is full
   logits_ = draft_->eval(text.subspan(in_common_, n));

@@ -125,8 +125,7 @@ Generation::Generation(Lm& lm, const GenerateRequest& request, std::span<const T
   if (request.max_tokens > 0) most_ = std::min(most_, size_t(request.max_tokens));
   sampler_.accept_prompt(prompt);
 
-  const std::span<const TokenId> held = sequence.ids();
-  while (given_ < held.size() && given_ + 1 < prompt.size() && held[given_] == prompt[given_]) given_++;
+  given_ = sequence.rewind(common(sequence.ids()));
   if (PrefixCache* cache = lm.prefix_cache()) given_ = std::max(given_, cache->restore(sequence, prompt, given_));
   sequence.rewind(given_);
   result_.prompt_tokens = prompt.size();
@@ -146,6 +145,20 @@ Generation::Generation(Lm& lm, const GenerateRequest& request, std::span<const T
     if (Sequence* draft = sequence.draft(); draft && drafter_) draft->reserve(rows);
   }
   if (!request.chat) decoder_.push(prompt_.back());  // the answer goes on in the prompt's text: a leading space of it counts
+}
+
+// Tokens that a sequence has in common with the prompt, but for the last one: it must be evaluated.
+size_t Generation::common(std::span<const TokenId> held) const {
+  size_t n = 0;
+  while (n < held.size() && n + 1 < prompt_.size() && held[n] == prompt_[n]) n++;
+  return n;
+}
+
+void Generation::share(const Sequence& other) {
+  constexpr size_t kWorth = 16;
+  if (!reading() || &other == &sequence_ || common(other.ids()) < given_ + kWorth || !sequence_.share(other, common(other.ids()))) return;
+  result_.cached_tokens += sequence_.position() - given_;
+  given_ = sequence_.position();
 }
 
 std::span<const TokenId> Generation::next(size_t most, size_t sharing) {

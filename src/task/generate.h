@@ -74,6 +74,8 @@ class Generation {
 
   bool done() const { return done_; }
   bool reading() const { return given_ < prompt_.size(); }   // the prompt is not evaluated yet
+  // Before next(): takes over from another sequence of the model what that has evaluated of the prompt and this one has not.
+  void share(const Sequence& other);
   // What to evaluate next, at most `most` tokens: a piece of the prompt, or the token chosen last and guesses of what follows (draft.h).
   // Empty: the generation ended instead (cancelled, or out of time). sharing: sequences that are evaluated together; 0: no guesses.
   std::span<const TokenId> next(size_t most = SIZE_MAX, size_t sharing = 1);
@@ -89,6 +91,7 @@ class Generation {
   GenerateResult& result() { return result_; }
 
  private:
+  size_t common(std::span<const TokenId> held) const;
   size_t propose(size_t most, size_t sharing);
   void choose(const Logits& logits);
   void finish(Finish f);

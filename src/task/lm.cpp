@@ -89,7 +89,7 @@ class LmImpl final : public Lm {
   size_t max_drafts() const override { return size_t(options.max_drafts); }
   float draft_cost() const override { return draft_ ? float(draft_->weight_bytes()) / float(weight_bytes()) : 0; }
   PrefixCache* prefix_cache() override { return cache_.get(); }
-  Dtype kv_dtype() const override { return kv; }
+  Dtype kv_dtype() const override { return engine.memory->dtype(); }
   std::string_view default_fields() const override { return pack_ ? pack_->defaults() : std::string_view(); }
   const PackFile* packed() const override { return pack_.get(); }
 
@@ -97,7 +97,6 @@ class LmImpl final : public Lm {
   std::shared_ptr<CpuBackend> device;
   nn::Decoder decoder;                               // its weights point at `device`: declared after it
   Engine engine;                                     // points at both
-  Dtype kv = Dtype::f32;
 
  private:
   void load_tokenizer_gguf(std::shared_ptr<const Gguf> file);
@@ -146,29 +145,30 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
 
   bool quantized = false;
   nn::each_weight(decoder, [&](const Tensor& w) { quantized |= w && is_quantized(w.dtype()); });
+  Dtype kv;
   if (options.kv == LoadOptions::Kv::automatic && pack_) kv = pack_->kv();
   else if (options.kv == LoadOptions::Kv::automatic) kv = quantized ? Dtype::f16 : Dtype::f32;
   else kv = options.kv == LoadOptions::Kv::f16    ? Dtype::f16
             : options.kv == LoadOptions::Kv::q8_0 ? Dtype::q8_0
             : options.kv == LoadOptions::Kv::q4_0 ? Dtype::q4_0
                                                   : Dtype::f32;
-  for (const nn::State::LayerSpec& l : decoder.state_layers())
+  const auto layers = decoder.state_layers();
+  for (const nn::StateMemory::LayerSpec& l : layers)
     if (is_quantized(kv) && (l.d % 32 || l.dv % 32))
       fail(Code::unsupported, path, ": keys and values of ", l.d, " and ", l.dv, " numbers; a cache of type ", tealight::name(kv), " takes multiples of 32");
 
   engine.device = device.get();
   engine.decoder = &decoder;
-  engine.kv = kv;
+  engine.memory = std::make_unique<nn::StateMemory>(*device, layers, kv, options.keep_states || !options.cache_dir.empty() ? 0 : options.batch);
   engine.read_ahead = read_ahead_.get();
   engine.reserve(options.batch);
   if (pack_ && pack_->fingerprint() == state_fingerprint())
-    for (const PackFile::Prefix& p : pack_->prefixes()) prefixes_.push_back({p.ids, p.kv, pack_->fd(), p.offset});
+    for (const PackFile::Prefix& p : pack_->prefixes()) prefixes_.push_back({p.ids, p.kv, true});
 
   // Weights are mapped and can be dropped, but a model whose weights and smallest cache do not fit would only thrash.
   const uint64_t weights = weight_bytes(), available = available_memory();
-  const auto layers = decoder.state_layers();
   const int asked = options.ctx > 0 ? options.ctx : 16;
-  const uint64_t need = weights + nn::State::bytes_needed(layers, kv, asked);
+  const uint64_t need = weights + engine.memory->bytes_needed(asked);
   if (need > available)
     fail(Code::memory, path, ": needs ", need, " bytes of memory (weights ", weights, ", cache of ", asked, " positions ", need - weights,
          "), there are ", available);
@@ -179,9 +179,7 @@ LmImpl::LmImpl(const std::string& path, const ModelFiles& model, const LoadOptio
   }
   default_context_ = options.ctx > 0 ? options.ctx : decoder.context;
   if (options.ctx <= 0) {
-    const uint64_t per_token = nn::State::bytes_needed(layers, kv, 16) / 16;
-    const uint64_t room = (available - weights) / 2 / std::max<uint64_t>(per_token, 1);
-    default_context_ = std::max<int64_t>(16, std::min<int64_t>(default_context_, int64_t(std::min<uint64_t>(room, 1 << 30))));
+    default_context_ = std::max<int64_t>(16, std::min(default_context_, engine.memory->positions_in((available - weights) / 2)));
   }
   if (!prefixes().empty() || !options.cache_dir.empty()) cache_ = std::make_unique<PrefixCache>(*this);
   if (!options.cache_dir.empty()) cache_->open(options.cache_dir, options.cache_bytes);
@@ -246,7 +244,7 @@ void LmImpl::load_tokenizer_hf(const HfCheckpoint& hf) {
 
 std::unique_ptr<Sequence> LmImpl::start(size_t tokens) {
   const int64_t capacity = tokens ? int64_t(tokens) : default_context_;
-  const uint64_t need = nn::State::bytes_needed(decoder.state_layers(), kv, int(std::min<int64_t>(capacity, INT32_MAX - 16)));
+  const uint64_t need = engine.memory->bytes_needed(std::min<int64_t>(capacity, INT32_MAX - 16));
   if (const uint64_t available = available_memory(); need > available || capacity > INT32_MAX - 16)
     fail(Code::memory, "a cache of ", capacity, " positions needs ", need, " bytes, there are ", available);
   auto sequence = std::make_unique<EngineSequence>(engine, int(capacity));
@@ -278,9 +276,9 @@ uint64_t LmImpl::weight_bytes() const {
 }
 
 uint64_t LmImpl::state_fingerprint() const {
-  constexpr uint64_t kFormat = 1;                    // of nn::State's memory
-  std::string s = cat(kFormat, ' ', architecture_, ' ', tealight::name(kv), ' ', options.activations == LoadOptions::Activations::int8);
-  for (const nn::State::LayerSpec& l : decoder.state_layers()) s += cat(' ', l.kv_heads, ' ', l.d, ' ', l.dv);
+  constexpr uint64_t kFormat = 2;                    // of nn::State's snapshots
+  std::string s = cat(kFormat, ' ', architecture_, ' ', tealight::name(kv_dtype()), ' ', options.activations == LoadOptions::Activations::int8);
+  for (const nn::StateMemory::LayerSpec& l : decoder.state_layers()) s += cat(' ', l.kv_heads, ' ', l.d, ' ', l.dv, ' ', l.window);
   return hash64(s);
 }
 

@@ -31,6 +31,7 @@ struct LoadOptions {
   bool copy_weights = true;
   int max_drafts = 0;               // most tokens that are guessed and checked at a time (draft.h); 0: none
   std::string draft_model;          // a smaller model with the same vocabulary that guesses them; empty: text that repeats is guessed
+  bool keep_states = false;         // layers with a window keep the positions before it: states can be saved. So it is with a cache_dir
   bool defer_checks = false;        // a packed file's tokenizer is not checked before Lm::finish_checks()
 };
 
@@ -38,10 +39,7 @@ struct LoadOptions {
 struct StateSnapshot {
   std::span<const TokenId> ids;
   std::span<const std::byte> state;    // snapshot_bytes(ids.size())
-  // Where `state` lies in an open file, at a multiple of 64 KiB and followed by bytes up to the next multiple: it is mapped then,
-  // copied only where it is written. -1: not in a file.
-  int fd = -1;
-  uint64_t offset = 0;
+  bool in_place = false;               // `state` outlives all sequences and is used where it lies, at a multiple of 64 bytes
 };
 
 using LogitsSink = void (*)(void* context, size_t position, std::span<const float> logits);
@@ -66,7 +64,9 @@ class Sequence {
   virtual size_t position() const = 0;                           // tokens evaluated so far
   virtual size_t capacity() const = 0;                           // tokens that fit
   virtual std::span<const TokenId> ids() const = 0;              // the tokens evaluated so far
-  virtual void rewind(size_t position) = 0;                      // forgets all positions from this one on
+  // Forgets all positions from this one on, and returns it; or forgets everything and returns 0, where layers with a window have
+  // dropped what they would need to go on from there.
+  virtual size_t rewind(size_t position) = 0;
   virtual Sequence* draft() { return nullptr; }                  // of the model that guesses for this one, where there is one
 
   // Snapshots: what comes after a restored one has the same bits as if all had been evaluated.
@@ -76,6 +76,9 @@ class Sequence {
   virtual void save(size_t first, size_t n, std::byte* to) const = 0;
   // Replaces what the sequence holds. Errors: Code::format, Code::request when it does not fit; nothing has changed then.
   virtual void restore(const StateSnapshot& snapshot) = 0;
+  // Replaces what the sequence holds by the first n tokens of another one of the same model, without evaluating them: memory is
+  // shared until one of the two writes to it. False: the other does not hold them any more; nothing has changed then.
+  virtual bool share(const Sequence& /*other*/, size_t /*n*/) { return false; }
 };
 
 // One sequence's part of a joint evaluation.

@@ -211,6 +211,8 @@ void Scheduler::Impl::step() {
   if (reading) sharing = 0;            // a pass over a prompt reads the weights for many rows: guesses would cost what they bring
   for (Slot& s : slots) {
     if (!s.job) continue;
+    for (const Slot& other : slots)    // prompts that begin alike are evaluated once
+      if (other.sequence && s.generation->reading()) s.generation->share(*other.sequence);
     const std::span<const TokenId> ids = s.generation->next(std::max<size_t>(room, 1), sharing);
     if (s.generation->done()) {
       end(s);

@@ -18,7 +18,7 @@ constexpr int kUseless = 4;            // of so many on, the head is read as if 
 }  // namespace
 
 EngineSequence::EngineSequence(Engine& engine, int capacity)
-    : engine_(engine), state_(*engine.device, engine.decoder->state_layers(), engine.kv, capacity), capacity_(size_t(capacity)) {
+    : engine_(engine), state_(*engine.memory, capacity), capacity_(size_t(capacity)) {
   ids_.reserve(capacity_);
   best_.reserve(RowSearch::kMaxBest * (1 + kMaxDrafts));
 }
@@ -30,7 +30,7 @@ Logits EngineSequence::eval_last(std::span<const TokenId> ids, size_t rows, int 
   try {
     engine_.run({&self, 1});
   } catch (...) {
-    rewind(before);
+    take_back(before);
     throw;
   }
   return logits();
@@ -55,19 +55,26 @@ void EngineSequence::eval_all(std::span<const TokenId> ids, LogitsSink sink, voi
   try {
     engine_.run_all(*this, before, sink, context);
   } catch (...) {
-    rewind(before);
+    take_back(before);
     throw;
   }
 }
 
-void EngineSequence::rewind(size_t position) {
-  if (position < ids_.size()) ids_.resize(position);
-  evaluated_ = std::min(evaluated_, ids_.size());
-  state_.length = int(evaluated_);
+void EngineSequence::take_back(size_t position) {
+  ids_.resize(std::min(position, ids_.size()));
+  if (ids_.size() < evaluated_) evaluated_ = state_.holds(int(ids_.size())) ? ids_.size() : 0;
 }
 
+size_t EngineSequence::rewind(size_t position) {
+  take_back(position);
+  if (evaluated_ < ids_.size()) take_back(0);
+  return ids_.size();
+}
+
+uint64_t EngineSequence::tile_bytes() const { return engine_.memory->tile_bytes(); }
+
 uint64_t EngineSequence::snapshot_bytes(size_t n) const {
-  if (n == 0 || n > evaluated_) return 0;
+  if (n == 0 || n > evaluated_ || !state_.complete()) return 0;
   const nn::Decoder& d = *engine_.decoder;
   if (d.has_long_rope() && long_ != (int64_t(n) > d.original_context())) return 0;
   return state_.snapshot_bytes(int(n));
@@ -85,11 +92,24 @@ void EngineSequence::restore(const StateSnapshot& s) {
     fail(Code::format, "a snapshot of ", n, " tokens has ", s.state.size(), " bytes, expected ", state_.snapshot_bytes(int(n)));
   for (TokenId id : s.ids)
     if (id < 0 || id >= engine_.decoder->embedding.dim(0)) fail(Code::format, "a snapshot holds the token id ", id, ", which the model does not have");
-  if (s.fd >= 0) state_.restore_mapped(int(n), s.state.data(), s.fd, s.offset);
-  else state_.restore(int(n), s.state.data());
+  state_.restore(int(n), s.state.data(), s.in_place);
   ids_.assign(s.ids.begin(), s.ids.end());
   evaluated_ = n;
   long_ = engine_.decoder->has_long_rope() && int64_t(n) > engine_.decoder->original_context();
+}
+
+// The first n tokens of another sequence of the same model.
+bool EngineSequence::share(const Sequence& other, size_t n) {
+  const auto& from = static_cast<const EngineSequence&>(other);
+  TEALIGHT_CHECK(&from.engine_ == &engine_ && &from != this);
+  n = std::min(n, from.evaluated_);
+  const int64_t original = engine_.decoder->original_context();
+  if (n == 0 || n > capacity_ || !from.state_.holds(int(n)) || (original > 0 && from.long_ != (int64_t(n) > original))) return false;
+  state_.share(from.state_, int(n));
+  ids_.assign(from.ids_.begin(), from.ids_.begin() + long(n));
+  evaluated_ = n;
+  long_ = from.long_;
+  return true;
 }
 
 void Engine::reserve(int batch) {
@@ -172,7 +192,7 @@ void Engine::eval(std::span<SequenceWork> work) {
       // Whose fault it was shows when each goes alone; a row's result does not depend on the others.
       if (fault) {
         const size_t before = s.ids_.size() - w.ids.size();
-        s.rewind(before);
+        s.take_back(before);
         attempt(w, [&] { s.eval_last(w.ids, w.rows, w.best); });
       }
       if (!w.error) w.logits = s.logits();
@@ -193,7 +213,6 @@ Tensor Engine::pass(std::span<EngineSequence*> sequences) {
     for (size_t i = 0; i < n; i++) positions_.push_back(int32_t(from + i));
     states_.insert(states_.end(), n, &s->state_);
     s->evaluated_ = from + n;
-    s->state_.length = int(s->evaluated_);
     if (s->evaluated_ == s->ids_.size()) endings_.push_back({s, ids_.size() - s->wanted_});
   }
   if (read_ahead && !read_ahead->done()) read_embeddings();

@@ -25,17 +25,19 @@ class EngineSequence final : public Sequence {
   size_t position() const override { return ids_.size(); }
   size_t capacity() const override { return capacity_; }
   std::span<const TokenId> ids() const override { return ids_; }
-  void rewind(size_t position) override;
+  size_t rewind(size_t position) override;
   Sequence* draft() override { return draft_.get(); }
   void set_draft(std::unique_ptr<Sequence> draft) { draft_ = std::move(draft); }
   uint64_t snapshot_bytes(size_t n) const override;
-  uint64_t tile_bytes() const override { return state_.snapshot_bytes(16); }
+  uint64_t tile_bytes() const override;
   void save(size_t first, size_t n, std::byte* to) const override;
   void restore(const StateSnapshot& snapshot) override;
+  bool share(const Sequence& from, size_t n) override;
 
  private:
   friend class Engine;
   Logits logits() const;
+  void take_back(size_t position);     // what was appended from there on; nothing before is lost
   Engine& engine_;
   nn::State state_;
   const size_t capacity_;
@@ -54,7 +56,7 @@ class Engine {
  public:
   CpuBackend* device = nullptr;
   const nn::Decoder* decoder = nullptr;
-  Dtype kv = Dtype::f32;
+  std::unique_ptr<nn::StateMemory> memory;   // of the sequences
   std::unique_ptr<RowSearch> search;   // of the head's rows; may be null
   WeightCopy* copy = nullptr;          // what makes this process quicker bit by bit; may be null
   // What a search is made from, while one may be: the squares of the final states [model], summed; some of the states, and the

@@ -45,9 +45,9 @@ struct KvLayer {
   Dtype dtype = Dtype::f32;           // f32, f16, q8_0 or q4_0 (then codes, after them scales: kernels/kernels.h)
   int kv_heads = 0, d = 0, dv = 0;
   int capacity = 0;                   // positions, a multiple of 16
-  size_t tile_bytes = 0;              // from one tile of this layer to the next: the other layers' tiles lie between
-  void* k = nullptr;                  // tile 0: [kv_heads][d][16]
-  void* v = nullptr;                  // tile 0: [kv_heads][16][dv]
+  void* const* tiles = nullptr;       // [capacity / 16], shared with other layers; null: nothing there
+  size_t k = 0;                       // bytes from a tile's begin to this layer's [kv_heads][d][16]
+  size_t v = 0;                       // and to its [kv_heads][16][dv]
 };
 
 class Backend {
@@ -59,10 +59,7 @@ class Backend {
   virtual void free(Storage* s) noexcept = 0;              // count has fallen to zero
   virtual void upload(const void* host, void* device, size_t bytes) = 0;
   virtual void download(const void* device, void* host, size_t bytes) = 0;
-  // Replaces `bytes` of device memory by those of a file, copied when they are written and not before. Address and offset are
-  // multiples of 64 KiB, and the memory is owned up to the next multiple. False: not possible here, nothing has changed.
-  virtual bool map_private(void* /*device*/, int /*fd*/, uint64_t /*offset*/, size_t /*bytes*/) { return false; }
-
+  virtual void copy_bytes(const void* from, void* to, size_t bytes) = 0;   // within device memory
   // out: contiguous or strided, dtype f32; in: any view of the same shape, widened where it is not f32.
   virtual void copy(const Tensor& in, const Tensor& out) = 0;
   virtual void fill(const Tensor& out, float value) = 0;

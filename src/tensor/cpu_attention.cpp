@@ -12,6 +12,7 @@ namespace tealight {
 namespace {
 
 constexpr int64_t kSmall = 64 * 1024;   // multiply-adds up to which the caller works alone
+constexpr int kFewItems = 17;           // a block of rows and a K/V head each; fewer are computed pass by pass
 
 // f16 scale and codes of 32 values, as GGUF's reference makes Q8_0 and Q4_0 blocks: amax / 127, or the value that is largest in
 // size / -8; codes are x / scale rounded (q4_0: + 8, 0..15). The scale is used before it is rounded to f16.
@@ -57,9 +58,10 @@ void store_quantized(const kernels::Table& kernels, const KvLayer& kv, const flo
 // Writes one key and one value of every K/V head at a position of the cache.
 void store_kv(const kernels::Table& kernels, const KvLayer& kv, const float* k, int64_t k_stride, const float* v, int64_t v_stride,
               int position) {
-  const size_t lane = size_t(position) % 16, tile = size_t(position) / 16 * kv.tile_bytes;
-  char* to_k = static_cast<char*>(kv.k) + tile;
-  char* to_v = static_cast<char*>(kv.v) + tile;
+  const size_t lane = size_t(position) % 16;
+  char* tile = static_cast<char*>(kv.tiles[position / 16]);
+  TEALIGHT_CHECK(tile != nullptr);
+  char *to_k = tile + kv.k, *to_v = tile + kv.v;
   for (int h = 0; h < kv.kv_heads; h++, k += k_stride, v += v_stride) {
     if (kv.dtype == Dtype::f32) {
       float* to = reinterpret_cast<float*>(to_k) + lane;
@@ -147,9 +149,9 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
     a.q = q.data() + first * q.stride(0) + head * q.stride(1);
     a.q_row = size_t(q.stride(0));
     a.q_stride = size_t(q.stride(1));
-    a.k = static_cast<char*>(kv.k) + size_t(h) * 16 * row_bytes(kv.dtype, size_t(kv.d));
-    a.v = static_cast<char*>(kv.v) + size_t(h) * 16 * row_bytes(kv.dtype, size_t(kv.dv));
-    a.tile_bytes = kv.tile_bytes;
+    a.tiles = kv.tiles;
+    a.k = kv.k + size_t(h) * 16 * row_bytes(kv.dtype, size_t(kv.d));
+    a.v = kv.v + size_t(h) * 16 * row_bytes(kv.dtype, size_t(kv.dv));
     a.kv = kv.dtype;
     a.rows = blocks_[size_t(b) + 1] - first;
     a.heads = group;
@@ -174,12 +176,12 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
     kernels_.attention_sum(a, 0, a.dv);
   };
 
-  if (threads == 1 || work <= kSmall) {
+  if (work <= kSmall) {
     std::byte* mine = scratch(score_bytes + work_bytes);
     for (int i = 0; i < items; i++) whole(i, mine);
     return;
   }
-  if (items >= 4 * threads) {         // whole items, whoever is free
+  if (items >= std::max(4 * threads, kFewItems)) {   // whole items, whoever is free
     std::byte* all = scratch(score_bytes + work_bytes);
     std::atomic<int> next{0};
     pool_.run([&](int thread) {
@@ -187,7 +189,8 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
     });
     return;
   }
-  // Few items: each pass over all of them is cut evenly, so that each byte of K and V is read by one thread.
+  // Few items: each pass over all of them is cut evenly, so that each byte of K and V is read by one thread; K of neighbouring heads
+  // is read one after the other (1.1 times as fast as K and V of each head in turn).
   std::byte* all = scratch(align_up(score_bytes * size_t(items) / size_t(threads) + score_bytes, 64) + work_bytes);
   const auto at = [&](int i, int thread) { return item(i, all + size_t(i) * score_bytes, all + size_t(items) * score_bytes + size_t(thread) * work_bytes); };
   const int unit = items * ((s.dv + 31) / 32) < threads ? 16 : 32;   // columns

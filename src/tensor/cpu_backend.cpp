@@ -30,6 +30,9 @@ int size_class(size_t bytes, size_t& size) {
   return base * 4 + int(q);
 }
 
+// Blocks of so many bytes, caches of long texts, ask for large pages behind their first part, which is all that a short answer uses.
+constexpr size_t kLarge = 16 << 20, kSmallPages = 4 << 20, kLargePage = 2 << 20;
+
 constexpr size_t kHeader = 64;          // the Storage of an owned block lies in front of it
 static_assert(sizeof(Storage) <= kHeader);
 
@@ -85,6 +88,10 @@ Storage* CpuBackend::allocate(size_t bytes) {
   if (!s) {
     void* p = std::aligned_alloc(64, align_up(kHeader + size, 64));
     if (!p) fail(Code::memory, "no memory for a block of ", size, " bytes");
+    if (size >= kLarge) {
+      const uintptr_t begin = align_up(uintptr_t(p) + kSmallPages, kLargePage), end = (uintptr_t(p) + size) & ~(kLargePage - 1);
+      madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);   // where the system has none, nothing changes
+    }
     s = new (p) Storage;
     s->device = this;
     s->bytes = size;
@@ -141,10 +148,7 @@ void CpuBackend::split(int64_t n, int64_t work, const F& f) {
 
 void CpuBackend::upload(const void* host, void* device, size_t bytes) { std::memcpy(device, host, bytes); }
 void CpuBackend::download(const void* device, void* host, size_t bytes) { std::memcpy(host, device, bytes); }
-
-bool CpuBackend::map_private(void* device, int fd, uint64_t offset, size_t bytes) {
-  return fd >= 0 && mmap(device, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, off_t(offset)) != MAP_FAILED;
-}
+void CpuBackend::copy_bytes(const void* from, void* to, size_t bytes) { std::memcpy(to, from, bytes); }
 
 void CpuBackend::read_row(const Tensor& w, int64_t row, float* out) const {
   if (!w.interleaved()) {

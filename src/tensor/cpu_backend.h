@@ -21,7 +21,7 @@ class CpuBackend final : public Backend {
   void free(Storage* s) noexcept override;
   void upload(const void* host, void* device, size_t bytes) override;
   void download(const void* device, void* host, size_t bytes) override;
-  bool map_private(void* device, int fd, uint64_t offset, size_t bytes) override;
+  void copy_bytes(const void* from, void* to, size_t bytes) override;
   void copy(const Tensor& in, const Tensor& out) override;
   void fill(const Tensor& out, float value) override;
   void unary(Unary op, const Tensor& x, float a, const Tensor& out) override;

@@ -34,16 +34,35 @@ inline Block block(int queries, int i) {
   return {queries * i / n, queries * (i + 1) / n};
 }
 
-// Scores of N queries for G tiles. q: [d][N].
-template <int N, int G, class E>
-inline void score_tiles(const E* k, size_t tile_stride, size_t ahead, int d, const float* q, float scale, float* s, size_t stride) {
+// What of the tiles [0, end) a pass reads: in tile t, the bytes from `offset` on. They are prefetched `ahead` tiles before.
+struct InTiles {
+  const void* const* tiles;
+  size_t offset;
+  int end, ahead;
+  const char* at(int t) const { return static_cast<const char*>(tiles[t]) + offset; }
+  const char* next(int t) const { return at(min_int(t + ahead, end - 1)); }
+};
+// The same of tiles that were widened, one after the other from tile `first` on.
+struct InScratch {
+  const float* p;
+  size_t floats;
+  int first;
+  const char* at(int t) const { return reinterpret_cast<const char*>(p + size_t(t - first) * floats); }
+  const char* next(int t) const { return at(t); }
+};
+
+// Scores of N queries for tiles t to t + G - 1. q: [d][N].
+template <int N, int G, class E, class Where>
+inline void score_tiles(const Where& k, int t, int d, const float* q, float scale, float* s, size_t stride) {
+  const char *p[G], *next[G];
   Vec acc[N][G];
+  TL_UNROLL for (int g = 0; g < G; g++) p[g] = k.at(t + g), next[g] = k.next(t + g);
   TL_UNROLL for (int h = 0; h < N; h++) TL_UNROLL for (int g = 0; g < G; g++) acc[h][g] = Vec::set(0.0f);
-  for (int i = 0; i < d; i++, k += 16, q += N) {
+  for (size_t i = 0; i < size_t(d) * 16 * sizeof(E); i += 16 * sizeof(E), q += N) {
     Vec x[G];
     TL_UNROLL for (int g = 0; g < G; g++) {
-      __builtin_prefetch(k + size_t(g) * tile_stride + ahead);
-      x[g] = Vec::load(k + size_t(g) * tile_stride);
+      __builtin_prefetch(next[g] + i);
+      x[g] = Vec::load(reinterpret_cast<const E*>(p[g] + i));
     }
     TL_UNROLL for (int h = 0; h < N; h++) {
       const Vec b = Vec::set(q[h]);
@@ -55,14 +74,14 @@ inline void score_tiles(const E* k, size_t tile_stride, size_t ahead, int d, con
   }
 }
 
-// Tiles [begin, end) of a piece for every block that sees them; k: the piece's first tile, `tile`: its number.
-template <class E>
-void score_piece(const Attention& a, const E* k, size_t tile_stride, size_t ahead, int tile, int end) {
+// Tiles [begin, end) for every block that sees them.
+template <class E, class Where>
+void score_piece(const Attention& a, const Where& k, int begin, int end) {
   const int queries = a.rows * a.heads;
   const size_t stride = score_stride(a);
   for (int i = 0; i < block_count(queries); i++) {
     const Block b = block(queries, i);
-    const int from = max_int(tile, a.seen[b.begin / a.heads].lo / 16), to = min_int(end, up16(a.seen[(b.end - 1) / a.heads].hi) / 16);
+    const int from = max_int(begin, a.seen[b.begin / a.heads].lo / 16), to = min_int(end, up16(a.seen[(b.end - 1) / a.heads].hi) / 16);
     const float* q = a.work + size_t(b.begin) * size_t(a.d);
     float* s = a.scores + size_t(b.begin) * stride;
     with_count<kQueries>(b.end - b.begin, [&](auto n) {
@@ -70,8 +89,7 @@ void score_piece(const Attention& a, const E* k, size_t tile_stride, size_t ahea
       int t = from;
       const auto run = [&](auto g) {
         for (; t + decltype(g)::value <= to; t += decltype(g)::value)
-          score_tiles<N, decltype(g)::value>(k + size_t(t - tile) * tile_stride, tile_stride, ahead, a.d, q, a.scale,
-                                             s + size_t(t - first_tile(a)) * 16, stride);
+          score_tiles<N, decltype(g)::value, E>(k, t, a.d, q, a.scale, s + size_t(t - first_tile(a)) * 16, stride);
       };
       run(Count<G>{});
       if constexpr (G > 1) run(Count<1>{});
@@ -91,8 +109,9 @@ inline Vec codes(Dtype kv, const int8_t* p, bool high) {
 }
 
 // K of one tile as [d][16] floats; code times scale, rounded once.
-void widen_k(const Attention& a, int tile, size_t ahead, float* to) {
-  const auto* p = static_cast<const int8_t*>(a.k) + size_t(tile) * a.tile_bytes;
+void widen_k(const Attention& a, const InTiles& k, int tile, float* to) {
+  const auto* p = reinterpret_cast<const int8_t*>(k.at(tile));
+  const ptrdiff_t ahead = k.next(tile) - k.at(tile);
   if (!is_quantized(a.kv)) {
     for (int i = 0; i < a.d; i++, p += 32, to += 16) {
       __builtin_prefetch(p + ahead);
@@ -113,8 +132,9 @@ void widen_k(const Attention& a, int tile, size_t ahead, float* to) {
 }
 
 // Columns [begin, end) of V of one key: 16 of them to each panel of floats, `panel` apart.
-void widen_v(const Attention& a, int key, int begin, int end, size_t ahead, float* to, size_t panel) {
-  const auto* p = static_cast<const int8_t*>(a.v) + size_t(key / 16) * a.tile_bytes;
+void widen_v(const Attention& a, const InTiles& v, int key, int begin, int end, float* to, size_t panel) {
+  const auto* p = reinterpret_cast<const int8_t*>(v.at(key / 16));
+  const ptrdiff_t ahead = v.next(key / 16) - v.at(key / 16);
   const size_t width = size_t(a.dv), lane = size_t(key % 16);
   for (int c = begin; c < end; c += 16, to += panel) {
     const size_t at = lane * width + size_t(c);
@@ -122,12 +142,12 @@ void widen_v(const Attention& a, int key, int begin, int end, size_t ahead, floa
     if (a.kv == Dtype::f32) {
       load_n(reinterpret_cast<const float*>(p) + at, n).store(to);
     } else if (a.kv == Dtype::f16) {
-      __builtin_prefetch(p + 2 * at + ahead);
+      __builtin_prefetch(p + ptrdiff_t(2 * at) + ahead);
       load_n(reinterpret_cast<const uint16_t*>(p) + at, n).store(to);
     } else {
       const bool nibbles = a.kv == Dtype::q4_0;
       const size_t code = nibbles ? (lane * width + size_t(c & ~31)) / 2 : at, all = 16 * width / (nibbles ? 2 : 1);
-      __builtin_prefetch(p + code + ahead);
+      __builtin_prefetch(p + ptrdiff_t(code) + ahead);
       const Vec scale = Vec::set(load_f16(p + all + 2 * ((lane * width + size_t(c)) / 32)));
       Vec::mul(codes(a.kv, p + code, c & 16), scale).store(to);
     }
@@ -136,11 +156,9 @@ void widen_v(const Attention& a, int key, int begin, int end, size_t ahead, floa
 
 // Tiles [begin, end) as they lie in memory.
 template <class E>
-void score_direct(const Attention& a, int begin, int end) {
-  const size_t stride = a.tile_bytes / sizeof(E);
-  const int piece = tiles_at_once(a.d), n = a.rows * a.heads <= kQueries ? end - begin : piece;
-  for (int t = begin; t < end; t += n)
-    score_piece(a, static_cast<const E*>(a.k) + size_t(t) * stride, stride, stride * size_t(piece), t, min_int(end, t + n));
+void score_direct(const Attention& a, const InTiles& k, int begin, int end) {
+  const int n = a.rows * a.heads <= kQueries ? end - begin : k.ahead;
+  for (int t = begin; t < end; t += n) score_piece<E>(a, k, t, min_int(end, t + n));
 }
 
 void attention_scores(const Attention& a, int begin, int end) {
@@ -154,13 +172,14 @@ void attention_scores(const Attention& a, int begin, int end) {
       for (int c = 0; c < a.d; c++) to[size_t(c) * size_t(b.end - b.begin)] = from[c];
     }
   }
-  if (!widened(a)) return a.kv == Dtype::f16 ? score_direct<uint16_t>(a, begin, end) : score_direct<float>(a, begin, end);
+  const InTiles k{a.tiles, a.k, end_tile(a), piece};
+  if (!widened(a)) return a.kv == Dtype::f16 ? score_direct<uint16_t>(a, k, begin, end) : score_direct<float>(a, k, begin, end);
   float* wide = a.work + size_t(queries) * size_t(a.d);
   const size_t tile_floats = size_t(a.d) * 16;
   for (int t = begin; t < end; t += piece) {
     const int stop = min_int(end, t + piece);
-    for (int i = t; i < stop; i++) widen_k(a, i, size_t(piece) * a.tile_bytes, wide + size_t(i - t) * tile_floats);
-    score_piece(a, static_cast<const float*>(wide), tile_floats, 0, t, stop);
+    for (int i = t; i < stop; i++) widen_k(a, k, i, wide + size_t(i - t) * tile_floats);
+    score_piece<float>(a, InScratch{wide, tile_floats, t}, t, stop);
   }
 }
 
@@ -183,28 +202,31 @@ float exp_scores(float* s, int lo, int hi, float cap) {
   return 1.0f / tree_add(sum);
 }
 
-// Where V lies: element (key j, column c) of a piece at p + j / 16 * tile + j % 16 * row + c / 16 * panel + c % 16.
-template <class E>
+// Where V lies: element (key j, column c) of tile j / 16 at j % 16 * row + c / 16 * panel + c % 16.
+template <class E, class Where>
 struct Values {
-  const E* p;
-  size_t tile, row, panel, ahead;
+  Where where;
+  size_t row, panel;
+  size_t column = 0;    // elements from a tile's begin to the first column
 };
 
-// sums[h] (C panels of 16 columns) += weight * V over keys [begin, end) of the piece; w: the weight of its first key.
-template <int N, int C, class E>
-inline void sum_columns(const Values<E>& v, int begin, int end, const float* w, size_t stride, float* sums, size_t width) {
+// sums[h] (C panels of 16 columns) += weight * V over keys [begin, end); w: the weight of key 0.
+template <int N, int C, class E, class Where>
+inline void sum_columns(const Values<E, Where>& v, int begin, int end, const float* w, size_t stride, float* sums, size_t width) {
   Vec acc[N][C];
   TL_UNROLL for (int h = 0; h < N; h++) TL_UNROLL for (int i = 0; i < C; i++) acc[h][i] = Vec::load(sums + size_t(h) * width + i * 16);
   for (int j = begin; j < end;) {
-    const E* p = v.p + size_t(j / 16) * v.tile + size_t(j % 16) * v.row;
+    const char* tile = v.where.at(j / 16);
+    const E* p = reinterpret_cast<const E*>(tile) + v.column + size_t(j % 16) * v.row;
+    const ptrdiff_t ahead = v.where.next(j / 16) - tile;
     for (const int stop = min_int(end, (j | 15) + 1); j < stop; j++, p += v.row) {
       Vec x[C];
       TL_UNROLL for (int i = 0; i < C; i++) {
-        if (i * sizeof(E) % 4 == 0) __builtin_prefetch(p + size_t(i) * v.panel + v.ahead);
+        if (i * sizeof(E) % 4 == 0) __builtin_prefetch(reinterpret_cast<const char*>(p + size_t(i) * v.panel) + ahead);
         x[i] = Vec::load(p + size_t(i) * v.panel);
       }
       TL_UNROLL for (int h = 0; h < N; h++) {
-        const Vec b = Vec::set(w[size_t(h) * stride + size_t(j)]);
+        const Vec b = Vec::set(w[ptrdiff_t(h * stride) + j]);
         TL_UNROLL for (int i = 0; i < C; i++) acc[h][i] = Vec::fma(x[i], b, acc[h][i]);
       }
     }
@@ -212,27 +234,27 @@ inline void sum_columns(const Values<E>& v, int begin, int end, const float* w, 
   TL_UNROLL for (int h = 0; h < N; h++) TL_UNROLL for (int i = 0; i < C; i++) acc[h][i].store(sums + size_t(h) * width + i * 16);
 }
 
-// A piece of keys [begin, end) for all queries; `sums`: [queries][width]. A block takes the keys that all its rows see together, and
+// Keys [begin, end) for all queries; `sums`: [queries][width]. A block takes the keys that all its rows see together, and
 // those that only some see row by row, before and after.
-template <class E>
-void sum_piece(const Attention& a, Values<E> v, int begin, int end, float* sums, int width) {
-  const int queries = a.rows * a.heads, base = begin & ~15;
+template <class E, class Where>
+void sum_piece(const Attention& a, Values<E, Where> v, int begin, int end, float* sums, int width) {
+  const int queries = a.rows * a.heads;
   const size_t stride = score_stride(a);
   constexpr int kPanels = 4;   // whose V stays in the first cache for all blocks
-  for (int c = 0; c < width; c += 16 * kPanels, v.p += kPanels * v.panel) {
+  for (int c = 0; c < width; c += 16 * kPanels, v.column += kPanels * v.panel) {
     const int panels = min_int(kPanels, (width - c) / 16);
     const auto run = [&](int q0, int q1, int j0, int j1) {
       j0 = max_int(j0, begin), j1 = min_int(j1, end);
       if (j0 >= j1) return;
-      const float* w = a.scores + size_t(q0) * stride + size_t(base - first_tile(a) * 16);
+      const float* w = a.scores + ptrdiff_t(size_t(q0) * stride) - first_tile(a) * 16;
       float* to = sums + size_t(q0) * size_t(width) + c;
       with_count<kQueries>(q1 - q0, [&](auto n) {
         constexpr int N = decltype(n)::value, C = kWide<N>;
-        Values<E> at = v;
+        Values<E, Where> at = v;
         int i = 0;
-        for (; i + C <= panels; i += C, at.p += C * v.panel) sum_columns<N, C>(at, j0 - base, j1 - base, w, stride, to + i * 16, size_t(width));
+        for (; i + C <= panels; i += C, at.column += C * v.panel) sum_columns<N, C>(at, j0, j1, w, stride, to + i * 16, size_t(width));
         if constexpr (C > 1)
-          for (; i < panels; i++, at.p += v.panel) sum_columns<N, 1>(at, j0 - base, j1 - base, w, stride, to + i * 16, size_t(width));
+          for (; i < panels; i++, at.column += v.panel) sum_columns<N, 1>(at, j0, j1, w, stride, to + i * 16, size_t(width));
       });
     };
     for (int i = 0; i < block_count(queries); i++) {
@@ -262,23 +284,19 @@ void attention_weights(const Attention& a, int begin, int end) {
 // Columns [begin, end) of the result.
 void attention_sum(const Attention& a, int begin, int end) {
   const int queries = a.rows * a.heads, width = up16(end - begin), hi = a.seen[a.rows - 1].hi;
-  const size_t ahead = kPieceKeys / 16 * a.tile_bytes;
+  const InTiles v{a.tiles, a.v, end_tile(a), kPieceKeys / 16};
   float *sums = a.work, *wide = sums + size_t(queries) * size_t(width);
   memset(sums, 0, size_t(queries) * size_t(width) * sizeof(float));
   const bool direct = !widened(a) && (end - begin) % 16 == 0;
-  const auto in_place = [&](const auto* v, int from, int to) {
-    const size_t tile = a.tile_bytes / sizeof *v;
-    sum_piece(a, Values{v + size_t(from / 16) * tile + begin, tile, size_t(a.dv), 16, ahead / sizeof *v}, from, to, sums, width);
-  };
   for (int j = a.seen[0].lo, stop; j < hi; j = stop) {
     stop = min_int(hi, (j & ~15) + kPieceKeys);
     if (direct && a.kv == Dtype::f16) {
-      in_place(static_cast<const uint16_t*>(a.v), j, stop);
+      sum_piece(a, Values<uint16_t, InTiles>{v, size_t(a.dv), 16, size_t(begin)}, j, stop, sums, width);
     } else if (direct) {
-      in_place(static_cast<const float*>(a.v), j, stop);
+      sum_piece(a, Values<float, InTiles>{v, size_t(a.dv), 16, size_t(begin)}, j, stop, sums, width);
     } else {
-      for (int i = j; i < stop; i++) widen_v(a, i, begin, end, ahead, wide + size_t(i - (j & ~15)) * 16, kPieceKeys * 16);
-      sum_piece(a, Values<float>{wide, 256, 16, kPieceKeys * 16, 0}, j, stop, sums, width);
+      for (int i = j; i < stop; i++) widen_v(a, v, i, begin, end, wide + size_t(i - (j & ~15)) * 16, kPieceKeys * 16);
+      sum_piece(a, Values<float, InScratch>{{wide, 256, j / 16}, 16, kPieceKeys * 16}, j, stop, sums, width);
     }
   }
   const float* inv = a.scores + size_t(queries) * score_stride(a);
