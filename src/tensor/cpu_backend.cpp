@@ -17,7 +17,7 @@ namespace tealight {
 namespace {
 
 constexpr int64_t kSmall = 16 * 1024;   // elements up to which an elementwise op stays on the caller
-constexpr size_t kLarge = 256 << 10;    // a block of so many bytes may be a larger one's beginning: logits of few rows and of many
+constexpr size_t kFitting = 256 << 10;  // blocks of so many bytes may be larger than asked for: logits of few rows and of many share one
 
 // The index of the smallest size class that holds `bytes`, and its size: quarters between powers of two from 256 bytes on.
 int size_class(size_t bytes, size_t& size) {
@@ -79,7 +79,7 @@ Storage* CpuBackend::allocate(size_t bytes) {
   TEALIGHT_CHECK(c < kClasses);
   while (lock_.test_and_set(std::memory_order_acquire)) {}
   int from = c;
-  if (size >= kLarge)
+  if (size >= kFitting)
     while (!free_[from] && from + 1 < kClasses) from++;
   Storage* s = free_[from];
   if (s) free_[from] = static_cast<Storage*>(s->data);
