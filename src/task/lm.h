@@ -29,7 +29,7 @@ struct LoadOptions {
   // A process that lives copies its weights, in the layout that is fastest, into memory of large pages, step by step after its first
   // tokens; where there is memory enough.
   bool copy_weights = true;
-  int max_drafts = 0;               // most tokens that are guessed and checked at a time (draft.h); 0: none
+  int max_drafts = 8;               // most tokens that are guessed and checked at a time (draft.h); 0: none
   std::string draft_model;          // a smaller model with the same vocabulary that guesses them; empty: text that repeats is guessed
   bool keep_states = false;         // layers with a window keep the positions before it: states can be saved. So it is with a cache_dir
   bool defer_checks = false;        // a packed file's tokenizer is not checked before Lm::finish_checks()

@@ -128,18 +128,24 @@ void Engine::rehearse(nn::State& state, size_t rows) {
   if (decoder->positions) rows = std::min(rows, size_t(decoder->positions.dim(0)));
   if (rows <= rehearsed_ && state.capacity() <= rehearsed_capacity_) return;
   rehearsed_ = std::max(rehearsed_, rows);
-  rehearsed_capacity_ = std::max(rehearsed_capacity_, state.capacity());
+  rehearsed_capacity_ = state.capacity();
   endings_.reserve(1);
+  struct Rehearsal {
+    CpuBackend& device;
+    ~Rehearsal() { device.rehearse(false); }
+  } rehearsal{*device};
   const std::vector<bool> repeating = decoder->repeating();
-  device->rehearse(true);
+  const bool routed = std::any_of(decoder->blocks.begin(), decoder->blocks.end(), [](const nn::DecoderBlock& b) { return bool(b.moe); });
+  const auto pass = [&](size_t n, size_t equal) {
+    ids_.assign(n, 0), positions_.assign(n, 0), states_.assign(n, &state);
+    device->rehearse(true, int64_t(equal));
+    decoder->logits(decoder->hidden({ids_, positions_, states_, rows_}, false, {}, repeating));
+  };
   for (uint64_t before = 0; before != device->blocks_made();) {
     before = device->blocks_made();
-    for (size_t n = rehearsed_; n > 0; n--) {
-      ids_.assign(n, 0), positions_.assign(n, 0), states_.assign(n, &state);
-      decoder->logits(decoder->hidden({ids_, positions_, states_, rows_}, false, {}, repeating));
-    }
+    for (size_t n = rehearsed_; n > 0; n--)
+      for (size_t equal = 0; equal <= (routed ? n / 2 : 0); equal++) pass(n, equal);   // experts that so many rows choose, or the others
   }
-  device->rehearse(false);
 }
 
 void Engine::append(EngineSequence& s, std::span<const TokenId> ids, size_t wanted, int best) const {

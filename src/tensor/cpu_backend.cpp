@@ -290,8 +290,11 @@ void CpuBackend::reduce(Reduce op, const Tensor& x, const Tensor& out) {
 }
 
 void CpuBackend::softmax(const Tensor& x, const Tensor& out) {
-  if (rehearsing_) return fill(out, 0);   // a router's choice comes from it
   const int64_t d = x.dim(-1), rows = d ? x.elements() / d : 0;
+  if (rehearsing_) {
+    for (int64_t i = 0; i < rows * d; i++) out.data()[i] = i / d < equal_ ? 0.0f : float(i % d);
+    return;
+  }
   split(rows, x.elements(), [&](int64_t b, int64_t e) {
     for (int64_t r = b; r < e; r++) {
       std::memcpy(out.data() + r * d, x.data() + r * d, size_t(d) * sizeof(float));
