@@ -18,9 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import fake_runtime_api as fake
+import tap
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "tests/data/gguf/llama.Q4_0.gguf"
@@ -30,10 +32,6 @@ FAIL = {"prompt": "hi", "max_tokens": 9, "ignore_eos": True, "x_fail_after": 3, 
 
 
 NOT_SANITIZED = {"keepalive", "big_event", "next_refused", "idle", "emulator_answers"}
-
-
-class Skip(Exception):
-    pass
 
 
 def scenario_options(tealight: str):
@@ -73,7 +71,7 @@ class Emulator:
     def __init__(self, *command: str, timeout: int = 30, **env: str):
         rie = os.environ.get("TEALIGHT_RIE") or shutil.which("aws-lambda-rie")
         if not rie:
-            raise Skip("no aws-lambda-rie")
+            raise tap.Skip("no aws-lambda-rie")
         self.port = free_port()
         self.log = tempfile.TemporaryFile()
         env = {**os.environ, "TEALIGHT_MODEL": str(MODEL), "TEALIGHT_TEST_FAULTS": "1", "AWS_LAMBDA_FUNCTION_TIMEOUT": str(timeout), **env}
@@ -146,7 +144,7 @@ def emulator_deadline(tealight: str) -> str:
 def emulator_concurrency(tealight: str) -> str:
     launcher = Path("/var/task/bootstrap")
     if os.environ.get("TEALIGHT_RIE_CONCURRENCY") != "1":
-        raise Skip("TEALIGHT_RIE_CONCURRENCY is not 1")
+        raise tap.Skip("TEALIGHT_RIE_CONCURRENCY is not 1")
     assert not launcher.exists(), f"{launcher} exists"
     launcher.parent.mkdir(exist_ok=True)
     launcher.write_text(f"#!/bin/sh\nexec '{os.path.abspath(tealight)}'\n")
@@ -175,21 +173,15 @@ def main() -> int:
     if not names:
         more = (packed, emulator_answers, emulator_errors, emulator_deadline, emulator_concurrency)
         checks += [(f.__name__, lambda f=f: f(tealight)) for f in more]
-    print(f"1..{len(checks)}")
-    failed = False
-    for n, (name, check) in enumerate(checks, 1):
+
+    def timed(name: str, check: Callable[[], str]) -> str:
+        if sanitized and name in NOT_SANITIZED:
+            raise tap.Skip("under sanitizers")
         begin = time.monotonic()
-        try:
-            if sanitized and name in NOT_SANITIZED:
-                raise Skip("under sanitizers")
-            info = check()
-            print(f"ok {n} - {name}: {time.monotonic() - begin:.1f} s {info}".rstrip(), flush=True)
-        except Skip as why:
-            print(f"ok {n} - {name} # skip {why}", flush=True)
-        except (AssertionError, KeyError, ValueError, OSError, http.client.HTTPException) as why:
-            failed = True
-            print(f"not ok {n} - {name}: {type(why).__name__} {why}".replace("\n", " "), flush=True)
-    return failed
+        info = check()
+        return f"{time.monotonic() - begin:.1f} s {info}".rstrip()
+
+    return tap.run([(name, lambda name=name, check=check: timed(name, check)) for name, check in checks])
 
 
 if __name__ == "__main__":

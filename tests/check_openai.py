@@ -3,10 +3,10 @@
 usage: check_openai.py TEALIGHT [MODEL]"""
 import sys
 import threading
-import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import tap  # noqa: E402
 from serve_lib import Server  # noqa: E402
 
 try:
@@ -107,20 +107,10 @@ def check_many(c: openai.OpenAI, name: str) -> None:
 
 
 def main() -> int:
-    checks = [(n, f) for n, f in globals().items() if n.startswith("check_")]
-    print(f"1..{len(checks)}")
-    failed = 0
+    checks = [f for n, f in globals().items() if n.startswith("check_")]
     with Server(sys.argv[1], model=sys.argv[2] if len(sys.argv) > 2 else None, env={"TEALIGHT_API_KEY": "key"}) as s:
         client = openai.OpenAI(base_url=f"http://127.0.0.1:{s.port}/v1", api_key="key", max_retries=0)
-        name = client.models.list().data[0].id
-        for i, (label, check) in enumerate(checks, 1):
-            try:
-                check(client, name)
-                print(f"ok {i} {label}", flush=True)
-            except Exception as e:  # noqa: BLE001: the next check goes on
-                failed += 1
-                print(f"not ok {i} {label}\n# " + f"{type(e).__name__} in line {traceback.extract_tb(e.__traceback__)[1].lineno}: {e}".replace("\n", "\n# "), flush=True)
-    return int(failed > 0)
+        return tap.run(checks, client, client.models.list().data[0].id)
 
 
 if __name__ == "__main__":

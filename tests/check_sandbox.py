@@ -8,7 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import tap
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "tests/data/models/llama_sharded"
@@ -86,25 +89,17 @@ def check_modes() -> None:
 
 
 def main() -> int:
-    checks = [check_calls, check_serve, check_modes]
-    print(f"1..{len(checks)}")
-    if "sanitizers" in subprocess.run([sys.argv[1], "stdio", MODEL, "--sandbox=require"], input="", capture_output=True, text=True).stderr:
-        for n, check in enumerate(checks, 1):
-            print(f"ok {n} - {check.__name__} # skip sanitizers need more calls")
-        return 0
-    failed = False
-    for n, check in enumerate(checks, 1):
-        name = check.__name__.removeprefix("check_")
+    sanitized = "sanitizers" in subprocess.run([sys.argv[1], "stdio", MODEL, "--sandbox=require"], input="", capture_output=True, text=True).stderr
+
+    def possible(check: Callable[[], None]) -> None:
+        if sanitized:
+            raise tap.Skip("sanitizers need more calls")
         if check is not check_modes and not shutil.which("strace"):
-            print(f"ok {n} - {name} # skip no strace here")
-            continue
-        try:
-            check()
-            print(f"ok {n} - {name}")
-        except (AssertionError, KeyError, ValueError, OSError, StopIteration, subprocess.SubprocessError) as why:
-            failed = True
-            print(f"not ok {n} - {name}: {type(why).__name__} {why}".replace("\n", " "))
-    return failed
+            raise tap.Skip("no strace here")
+        check()
+
+    checks = [check_calls, check_serve, check_modes]
+    return tap.run([(c.__name__.removeprefix("check_"), lambda c=c: possible(c)) for c in checks])
 
 
 if __name__ == "__main__":

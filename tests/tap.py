@@ -1,4 +1,5 @@
 """Runs checks and prints what becomes of them in the Test Anything Protocol, which the test runner reads."""
+import os
 import traceback
 from collections.abc import Callable, Iterable
 
@@ -21,6 +22,8 @@ def run(checks: Iterable[Callable | tuple[str, Callable]], *args: object) -> boo
             print(f"ok {n} - {name} # SKIP {why}", flush=True)
         except Exception as why:  # noqa: BLE001: the next check goes on
             failed = True
-            line = traceback.extract_tb(why.__traceback__)[1].lineno if len(traceback.extract_tb(why.__traceback__)) > 1 else 0
-            print(f"not ok {n} - {name}: {type(why).__name__} in line {line}: {why}".replace("\n", "\n# "), flush=True)
+            frames = traceback.extract_tb(why.__traceback__)
+            ours = [f for f in frames if os.path.dirname(f.filename) == os.path.dirname(frames[0].filename)]
+            where = f"{os.path.basename(ours[-1].filename)}:{ours[-1].lineno}"
+            print(f"not ok {n} - {name}: {type(why).__name__} in {where}: {why}".replace("\n", "\n# "), flush=True)
     return failed

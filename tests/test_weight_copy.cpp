@@ -71,6 +71,7 @@ TEST_CASE("weight copy: several sequences, some with all logits") {
   const auto warm = copied->start(100);
   for (int i = 0; i < 30; i++) warm->eval_last({&id, 1}, 1, 1);
   copied->copy_weights_now();
+  int searched = 0;
   for (const int n : {2, 6, 33}) {
     for (const bool mixed : {false, true}) {
       std::vector<std::unique_ptr<Sequence>> a, b;
@@ -87,12 +88,14 @@ TEST_CASE("weight copy: several sequences, some with all logits") {
         REQUIRE(!work[size_t(i)].error);
         const std::span<const float> all = a[size_t(i)]->eval(ids[size_t(i)]);
         const Logits& l = work[size_t(i)].logits;
-        CHECK(l.all.empty() == (!mixed && n <= 32));
+        if (mixed || n > 32) CHECK(!l.all.empty());
+        searched += l.all.empty();
         if (l.all.empty()) CHECK(same(l.best, best_of(all, 1 + i % 7 * 7)));
         else CHECK(std::memcmp(l.all.data(), all.data(), all.size_bytes()) == 0);
       }
     }
   }
+  CHECK(searched > 0);
 }
 
 TEST_CASE("weight copy: answers are the same, greedy and drawn") {

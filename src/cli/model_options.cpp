@@ -31,7 +31,7 @@ LoadOptions load_options(const Args& args) {
   if (auto w = args.word("activations", activation_words))
     o.activations = *w == "int8" ? LoadOptions::Activations::int8 : LoadOptions::Activations::f32;
   if (auto w = args.word("copy-weights", switch_words)) o.copy_weights = *w == "on";
-  if (auto path = args.text("model-draft")) o.draft_model = *path, o.max_drafts = 8;
+  if (auto path = args.text("model-draft")) o.draft_model = *path;
   o.max_drafts = int(args.integer("draft-max", 0, kMaxDrafts).value_or(o.max_drafts));
   const char* folder = std::getenv("TEALIGHT_CACHE");
   o.cache_dir = args.text("cache").value_or(folder ? folder : "");

@@ -23,7 +23,7 @@ inline constexpr Option kModelOptions[] = {
 
 // Of commands that generate; load_options() reads them too.
 inline constexpr Option kDraftOptions[] = {
-    {"draft-max", "", "N", "most tokens guessed and checked at a time: the same text, often sooner (default 0: none; 8 with --model-draft)"},
+    {"draft-max", "", "N", "most tokens guessed and checked at a time: the same text, often sooner (default 8; 0: none)"},
     {"model-draft", "-md", "MODEL", "a small model that guesses, of the same vocabulary (default: text that repeats is guessed)"},
 };
 

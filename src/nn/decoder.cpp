@@ -96,8 +96,8 @@ Tensor forward(const DecoderBlock& k, const Tensor& x, const Batch& b, int layer
   return close(y, k.mlp.down, m, k.ffn_post_norm, k.residual_scale);
 }
 
-Tensor Decoder::hidden(const Batch& b, bool use_long, const LayerProbe& probe) const {
-  b.prepare();
+Tensor Decoder::hidden(const Batch& b, bool use_long, const LayerProbe& probe, const std::vector<bool>& left_out) const {
+  if (left_out.empty()) b.prepare();
   Tensor x = embed(embedding, b.ids, embedding_scale);
   if (positions) {
     for (int32_t p : b.positions)
@@ -111,12 +111,29 @@ Tensor Decoder::hidden(const Batch& b, bool use_long, const LayerProbe& probe) c
   for (size_t i = 0; i < ropes.size(); i++) ropes[i].table(x.device(), b.positions, use_long && ropes[i].has_long(), cos[i], sin[i]);
   if (probe.see) probe.see(probe.context, 0, x);
   for (size_t i = 0; i < blocks.size(); i++) {
+    if (!left_out.empty() && left_out[i]) continue;
     const int r = blocks[i].attn.rope;
     const size_t table = size_t(std::max(r, 0));
     x = forward(blocks[i], x, b, int(i), r >= 0 && ropes[table].neox, cos[table], sin[table]);
     if (probe.see) probe.see(probe.context, int(i) + 1, x);
   }
   return x;
+}
+
+std::vector<bool> Decoder::repeating() const {
+  std::vector<bool> repeats;
+  uint64_t before = 0;
+  for (const DecoderBlock& b : blocks) {
+    uint64_t key = 1;                                // FNV-1a
+    const auto mix = [&](int64_t v) { key = (key ^ uint64_t(v)) * 0x100000001b3; };
+    each_weight(b, [&](const Tensor& w) {
+      mix(w ? int64_t(info(w.dtype()).family) : -1);
+      for (int i = 0; i < w.rank(); i++) mix(w.dim(i));
+    });
+    repeats.push_back(key == before);
+    before = key;
+  }
+  return repeats;
 }
 
 Tensor Decoder::project(const Tensor& final_states) const {

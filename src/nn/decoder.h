@@ -119,8 +119,11 @@ struct Decoder {
   int context = 0;                                   // positions that the model was made for
   int64_t vocab() const { return head.w.dim(0); }
 
-  // Hidden states [n, model] after the last block, before the final norm. use_long: see Rope.
-  Tensor hidden(const Batch& b, bool use_long, const LayerProbe& probe = {}) const;
+  // Hidden states [n, model] after the last block, before the final norm. use_long: see Rope. left_out: to
+  // see what memory a pass takes: for each block whether it is left out, and the states stay as they are; empty: a pass.
+  Tensor hidden(const Batch& b, bool use_long, const LayerProbe& probe = {}, const std::vector<bool>& left_out = {}) const;
+  // For each block: its weights have the types and shapes of those of the block before.
+  std::vector<bool> repeating() const;
   // Some rows of hidden states after the final norm; the logits [rows, vocab] of such, and of hidden states.
   Tensor final_states(const Tensor& hidden) const { return final_norm ? final_norm(hidden) : hidden; }
   Tensor project(const Tensor& final_states) const;

@@ -28,7 +28,7 @@ std::pair<TokenId, double> most_likely(std::span<const float> logits) {
 
 }  // namespace
 
-RepeatIndex::RepeatIndex(size_t capacity) : capacity_(capacity), heads_(std::bit_ceil(std::clamp<size_t>(capacity, 64, 1 << 16)), -1) {
+RepeatIndex::RepeatIndex(size_t capacity) : capacity_(capacity), heads_(std::bit_ceil(std::clamp<size_t>(capacity, 64, 1 << 14)), -1) {
   ids_.reserve(capacity);
   before_.reserve(capacity);
 }

@@ -139,6 +139,11 @@ Generation::Generation(Lm& lm, const GenerateRequest& request, std::span<const T
     drafter_.emplace(lm.max_drafts(), prompt.size() + most_, sequence.draft(), lm.draft_cost());
     for (TokenId id : prompt) drafter_->push(id);
   }
+  if (most_ > 1) {
+    const size_t rows = 1 + (drafter_ ? lm.max_drafts() : 0);
+    sequence.reserve(rows);
+    if (Sequence* draft = sequence.draft(); draft && drafter_) draft->reserve(rows);
+  }
   if (!request.chat) decoder_.push(prompt_.back());  // the answer goes on in the prompt's text: a leading space of it counts
 }
 

@@ -29,7 +29,7 @@ struct LoadOptions {
   // A process that lives copies its weights, in the layout that is fastest, into memory of large pages, step by step after its first
   // tokens; where there is memory enough.
   bool copy_weights = true;
-  int max_drafts = 0;               // most tokens that are guessed and checked at a time (draft.h); 0: none
+  int max_drafts = 8;               // most tokens that are guessed and checked at a time (draft.h); 0: none
   std::string draft_model;          // a smaller model with the same vocabulary that guesses them; empty: text that repeats is guessed
   bool keep_states = false;         // layers with a window keep the positions before it: states can be saved. So it is with a cache_dir
   bool defer_checks = false;        // a packed file's tokenizer is not checked before Lm::finish_checks()
@@ -55,6 +55,8 @@ class Sequence {
   // Like eval, but returns the logits after each of the last `rows` tokens: at least 1, at most ids.size(). best > 0: the so many
   // largest of each row are enough, and are found without the others where that is quicker.
   virtual Logits eval_last(std::span<const TokenId> ids, size_t rows, int best) = 0;
+  // Takes the memory that evaluations of up to `rows` tokens with eval_last need, so that they take none.
+  virtual void reserve(size_t /*rows*/) {}
   // Tokens that may be appended at once and still get the bits that they would get one by one.
   virtual size_t batch_room() const { return capacity() - position(); }
   // Like eval, but hands out every position's logits in order: sink(context, position, logits [vocab]).

@@ -12,8 +12,8 @@ namespace tealight {
 namespace {
 
 constexpr size_t kFewRows = 8;         // a pass of so many is one of decoding
-constexpr double kWorthless = 0.35;    // share of the rows from which on a search costs as much as it saves
-constexpr int kMostFailures = 6;       // in a row; after n of them, 2^n steps go without it
+constexpr int kMostFailures = 8;       // in a row; after n of them, 2^n steps go without it
+constexpr int kUseless = 4;            // of so many on, the head is read as if there were none
 
 }  // namespace
 
@@ -40,6 +40,8 @@ Logits EngineSequence::logits() const {
   if (!logits_) return Logits(std::span<const TokenLogit>(best_));
   return Logits({logits_.data(), wanted_ * engine_.vocab()});
 }
+
+void EngineSequence::reserve(size_t rows) { engine_.rehearse(state_, rows); }
 
 // Both forms of the rotation give other bits: what is appended at once has one of them.
 size_t EngineSequence::batch_room() const {
@@ -112,11 +114,38 @@ bool EngineSequence::share(const Sequence& other, size_t n) {
 
 void Engine::reserve(int batch) {
   batch_ = size_t(batch);
-  ids_.reserve(batch_);
-  positions_.reserve(batch_);
-  states_.reserve(batch_);
-  rows_.reserve(batch_);
+  const size_t most = std::max(batch_, 1 + kMaxDrafts);
+  ids_.reserve(most);
+  positions_.reserve(most);
+  states_.reserve(most);
+  rows_.reserve(most);
   found_.reserve(RowSearch::kMaxBest * RowSearch::kMaxVectors);
+}
+
+// Goes through the passes without computing, the largest first, until they find all that they need: a pass begins with all blocks free
+// and is the same each time.
+void Engine::rehearse(nn::State& state, size_t rows) {
+  if (decoder->positions) rows = std::min(rows, size_t(decoder->positions.dim(0)));
+  if (rows <= rehearsed_ && state.capacity() <= rehearsed_capacity_) return;
+  rehearsed_ = std::max(rehearsed_, rows);
+  rehearsed_capacity_ = state.capacity();
+  endings_.reserve(1);
+  struct Rehearsal {
+    CpuBackend& device;
+    ~Rehearsal() { device.rehearse(false); }
+  } rehearsal{*device};
+  const std::vector<bool> repeating = decoder->repeating();
+  const bool routed = std::any_of(decoder->blocks.begin(), decoder->blocks.end(), [](const nn::DecoderBlock& b) { return bool(b.moe); });
+  const auto pass = [&](size_t n, size_t equal) {
+    ids_.assign(n, 0), positions_.assign(n, 0), states_.assign(n, &state);
+    device->rehearse(true, int64_t(equal));
+    decoder->logits(decoder->hidden({ids_, positions_, states_, rows_}, false, {}, repeating));
+  };
+  for (uint64_t before = 0; before != device->blocks_made();) {
+    before = device->blocks_made();
+    for (size_t n = rehearsed_; n > 0; n--)
+      for (size_t equal = 0; equal <= (routed ? n / 2 : 0); equal++) pass(n, equal);   // experts that so many rows choose, or the others
+  }
 }
 
 void Engine::append(EngineSequence& s, std::span<const TokenId> ids, size_t wanted, int best) const {
@@ -128,6 +157,7 @@ void Engine::append(EngineSequence& s, std::span<const TokenId> ids, size_t want
     if (id < 0 || id >= decoder->embedding.dim(0))
       fail(Code::request, "token id ", id, " is outside of the vocabulary of ", decoder->embedding.dim(0));
   s.ids_.insert(s.ids_.end(), ids.begin(), ids.end());
+  s.logits_ = Tensor();                // their memory serves the next ones
   s.wanted_ = wanted;
   s.best_wanted_ = best;
   // The longer form of the rotation holds for the whole sequence: when it begins to apply, all positions are evaluated anew.
@@ -230,12 +260,21 @@ void Engine::keep_logits(const Tensor& hidden) {
   if (keep_best(states)) return;
   const Tensor logits = decoder->project(states);
   check_finite(logits);
+  if (!energy.empty()) keep_sample(states, logits);
   int64_t from = 0;
   for (const Ending& e : endings_) {
     const int64_t to = from + int64_t(e.sequence->wanted_);
     e.sequence->logits_ = logits.slice(0, from, to);
     from = to;
   }
+}
+
+void Engine::keep_sample(const Tensor& states, const Tensor& logits) {
+  const size_t n = sample_tops.size();
+  if (n == kSamples) return;
+  device->copy(states.select(0, 0), sample_states.select(0, int64_t(n)));
+  const float* row = logits.data();
+  sample_tops.push_back(*std::max_element(row, row + vocab()));
 }
 
 // Where every ending needs a few of its logits only, finds those. False: nothing is done.
@@ -247,18 +286,19 @@ bool Engine::keep_best(const Tensor& states) {
     most = std::max(most, wanted);
   }
   const bool possible = most <= RowSearch::kMaxBest && states.dim(0) <= RowSearch::kMaxVectors;
-  if (copy) copy->head_used(possible);
+  if (copy) copy->head_used(possible && failures_ < kUseless);
   if (!search || !possible || int64_t(most) > decoder->vocab()) return false;
   if (pause_ > 0) {
     pause_--;
     return false;
   }
   found_.resize(size_t(states.dim(0)) * size_t(most));
-  if (!search->find(states, most, found_)) return false;   // not finite: the whole product says so
-  check_finite(Tensor());
   // What has to read many of the rows after all is slower than reading them all at once. Of some texts every step is like that.
-  failures_ = search->exact_share() > kWorthless ? std::min(failures_ + 1, kMostFailures) : 0;
+  const bool found = search->find(states, most, found_, RowSearch::kWorthless);
+  failures_ = search->exact_share() > RowSearch::kWorthless ? std::min(failures_ + 1, kMostFailures) : 0;
   pause_ = failures_ ? 1 << failures_ : 0;
+  if (!found) return false;            // where a value is not finite, the whole product says so
+  check_finite(Tensor());
   const RowSearch::Row* row = found_.data();
   for (const Ending& e : endings_) {
     EngineSequence& s = *e.sequence;

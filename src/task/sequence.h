@@ -19,6 +19,7 @@ class EngineSequence final : public Sequence {
   EngineSequence(Engine& engine, int capacity);
   std::span<const float> eval(std::span<const TokenId> ids) override { return eval_last(ids, 1, 0).all; }
   Logits eval_last(std::span<const TokenId> ids, size_t rows, int best) override;
+  void reserve(size_t rows) override;
   size_t batch_room() const override;
   void eval_all(std::span<const TokenId> ids, LogitsSink sink, void* context) override;
   size_t position() const override { return ids_.size(); }
@@ -58,7 +59,12 @@ class Engine {
   std::unique_ptr<nn::StateMemory> memory;   // of the sequences
   std::unique_ptr<RowSearch> search;   // of the head's rows; may be null
   WeightCopy* copy = nullptr;          // what makes this process quicker bit by bit; may be null
-  std::vector<double> energy;          // [model] squares of the final states, summed: what a search is made from
+  // What a search is made from, while one may be: the squares of the final states [model], summed; some of the states, and the
+  // largest logit of each.
+  std::vector<double> energy;
+  static constexpr size_t kSamples = 8;
+  Tensor sample_states;                // [kSamples, model]
+  std::vector<float> sample_tops;
   ReadAhead* read_ahead = nullptr;     // of the weights, where they are being read
 
   void reserve(int batch);             // rows of a pass
@@ -79,6 +85,7 @@ class Engine {
 
  private:
   friend class EngineSequence;
+  void rehearse(nn::State& state, size_t rows);
   void append(EngineSequence& s, std::span<const TokenId> ids, size_t wanted = 1, int best = 0) const;
   // Evaluates what `sequences`, of one form of rotation, have not evaluated yet. Errors: Code::request.
   void run(std::span<EngineSequence*> sequences);
@@ -86,12 +93,15 @@ class Engine {
   void run_all(EngineSequence& s, size_t wanted_from, LogitsSink sink, void* context);
   void check_finite(const Tensor& logits);
   void keep_logits(const Tensor& hidden);
+  void keep_sample(const Tensor& states, const Tensor& logits);
   bool keep_best(const Tensor& states);
   void read_embeddings() const;
 
   int pause_ = 0, failures_ = 0;       // steps for which the search is left out, and why
   std::vector<RowSearch::Row> found_;
   size_t batch_ = 0;
+  size_t rehearsed_ = 0;               // rows
+  int rehearsed_capacity_ = 0;         // of a sequence
   std::vector<TokenId> ids_;           // the rows of the pass
   std::vector<int32_t> positions_;
   std::vector<nn::State*> states_;

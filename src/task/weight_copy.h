@@ -36,6 +36,7 @@ class WeightCopy {
   bool collapse();                     // a piece of the part's mapping into a large page; false: none is left, or it cannot be done
   bool copy_rows(Part& p);             // a piece of a weight, of the head's coarse copy; true: that was the last one
   bool copy_search(Part& p);
+  bool worthless(const Part& p);       // as the first groups of the head's coarse copy show
   std::byte* room_for(uint64_t bytes); // null: there is none
 
   Engine& engine_;

@@ -109,6 +109,7 @@ void share(int thread, int threads, int items, const Size& size, const F& f) {
 void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor& k, const Tensor& v,
                            std::span<const AttentionRow> rows, const Tensor& out) {
   using kernels::Attention;
+  if (rehearsing_) return reserve_attention(s, rows);
   const int n = int(rows.size()), group = s.heads / s.kv_heads, threads = pool_.threads();
   seen_.clear();
   blocks_.clear();

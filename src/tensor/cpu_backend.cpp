@@ -17,6 +17,7 @@ namespace tealight {
 namespace {
 
 constexpr int64_t kSmall = 16 * 1024;   // elements up to which an elementwise op stays on the caller
+constexpr size_t kFitting = 256 << 10;  // blocks of so many bytes may be larger than asked for: logits of few rows and of many share one
 
 // The index of the smallest size class that holds `bytes`, and its size: quarters between powers of two from 256 bytes on.
 int size_class(size_t bytes, size_t& size) {
@@ -77,8 +78,11 @@ Storage* CpuBackend::allocate(size_t bytes) {
   const int c = size_class(bytes, size);
   TEALIGHT_CHECK(c < kClasses);
   while (lock_.test_and_set(std::memory_order_acquire)) {}
-  Storage* s = free_[c];
-  if (s) free_[c] = static_cast<Storage*>(s->data);
+  int from = c;
+  if (size >= kFitting)
+    while (!free_[from] && from + 1 < kClasses) from++;
+  Storage* s = free_[from];
+  if (s) free_[from] = static_cast<Storage*>(s->data);
   else blocks_made_++;
   lock_.clear(std::memory_order_release);
   if (!s) {
@@ -120,8 +124,21 @@ std::byte* CpuBackend::scratch(size_t bytes_per_thread) {
   return static_cast<std::byte*>(scratch_->data);
 }
 
+// However the rows are cut into blocks, which depends on the positions.
+void CpuBackend::reserve_attention(const AttentionSpec& s, std::span<const AttentionRow> rows) {
+  const int n = int(rows.size()), group = s.heads / s.kv_heads, threads = pool_.threads();
+  seen_.reserve(rows.size());
+  blocks_.reserve(rows.size() + 1);
+  for (int at_once = 1; at_once <= n; at_once++) {
+    const int items = (n + at_once - 1) / at_once * s.kv_heads, together = items < 4 * threads ? items / threads + 1 : 1;
+    const size_t scores = align_up(kernels::attention_score_bytes(at_once * group, rows[0].kv->capacity / 16), 64);
+    scratch(scores * size_t(together + 1) + align_up(kernels::attention_work_bytes(at_once * group, s.d, s.dv), 64));
+  }
+}
+
 template <class F>
 void CpuBackend::split(int64_t n, int64_t work, const F& f) {
+  if (rehearsing_) return;
   if (work <= kSmall || pool_.threads() == 1) return f(int64_t(0), n);
   pool_.run([&](int t) {
     const int64_t begin = n * t / pool_.threads(), end = n * (t + 1) / pool_.threads();
@@ -150,6 +167,7 @@ void CpuBackend::read_row(const Tensor& w, int64_t row, float* out) const {
 }
 
 void CpuBackend::copy(const Tensor& in, const Tensor& out) {
+  if (rehearsing_) return;
   if (in.is_contiguous() && out.is_contiguous() && in.dtype() == Dtype::f32) {
     std::memcpy(out.data(), in.data(), size_t(in.elements()) * sizeof(float));
     return;
@@ -235,6 +253,7 @@ void CpuBackend::binary(Binary op, const Tensor& a, const Tensor& b, const Tenso
   Tensor fa = a.dtype() == Dtype::f32 ? a : Tensor(), fb = b.dtype() == Dtype::f32 ? b : Tensor();
   if (!fa) copy(a, fa = Tensor::empty(*this, a.shape()));
   if (!fb) copy(b, fb = Tensor::empty(*this, b.shape()));
+  if (rehearsing_) return;
   const float *x = fa.data(), *y = fb.data();
   float* z = out.data();
   auto each = [&](auto f) {
@@ -272,6 +291,10 @@ void CpuBackend::reduce(Reduce op, const Tensor& x, const Tensor& out) {
 
 void CpuBackend::softmax(const Tensor& x, const Tensor& out) {
   const int64_t d = x.dim(-1), rows = d ? x.elements() / d : 0;
+  if (rehearsing_) {
+    for (int64_t i = 0; i < rows * d; i++) out.data()[i] = i / d < equal_ ? 0.0f : float(i % d);
+    return;
+  }
   split(rows, x.elements(), [&](int64_t b, int64_t e) {
     for (int64_t r = b; r < e; r++) {
       std::memcpy(out.data() + r * d, x.data() + r * d, size_t(d) * sizeof(float));
@@ -303,7 +326,7 @@ void CpuBackend::matmul(const Tensor& a, const Tensor& b, const Tensor& out) {
 
 void CpuBackend::embed(const Tensor& table, std::span<const int32_t> ids, float s, const Tensor& out) {
   const int64_t d = table.dim(1);
-  for (size_t i = 0; i < ids.size(); i++) {
+  for (size_t i = 0; i < ids.size() && !rehearsing_; i++) {
     float* row = out.data() + int64_t(i) * d;
     if (table.interleaved()) read_row(table, ids[i], row);
     else copy(table.select(0, ids[i]), out.select(0, int64_t(i)));
@@ -377,7 +400,7 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
     Tensor& a = act[f == Family::block256];
     if (a) continue;
     a = Tensor::empty(*this, {int64_t(kernels::act_bytes(f, T, K))}, Dtype::u8);
-    if (!kernels_.quantize(f, h.data(), size_t(K), T, K, a.data<void>())) fault_.store(true, std::memory_order_relaxed);
+    if (!rehearsing_ && !kernels_.quantize(f, h.data(), size_t(K), T, K, a.data<void>())) fault_.store(true, std::memory_order_relaxed);
   }
 
   // Work is cut into units of 16 rows over all weights, in equal contiguous shares.
@@ -385,6 +408,7 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
   for (const LinearSpec& w : ws) units += (w.w->dim(0) + 15) / 16, work += w.w->dim(0) * K * T;
   const size_t per_thread = multiply_scratch(K, T);
   std::byte* all_scratch = scratch(per_thread);
+  if (rehearsing_) return;
 
   auto share = [&](int thread, int threads) {
     std::byte* mine = all_scratch + size_t(thread) * per_thread;

@@ -43,6 +43,9 @@ class CpuBackend final : public Backend {
   bool take_fault() { return fault_.exchange(false, std::memory_order_relaxed); }
   uint64_t blocks_made() const { return blocks_made_; }    // memory blocks taken from the system so far
   uint64_t fork_joins() const { return pool_.jobs(); }
+  // While rehearsing, operations take the memory that they would take, compute nothing, and give results that mean nothing; but for
+  // softmax, of which the first `equal` rows have equal values and the others rising ones: routers choose by them.
+  void rehearse(bool on, int64_t equal = 0) { rehearsing_ = on, equal_ = equal; }
   int threads() const { return pool_.threads(); }
   void start_threads() { pool_.start_now(); }
   const kernels::Table& kernels() const { return kernels_; }
@@ -66,10 +69,14 @@ class CpuBackend final : public Backend {
   // f(begin, end) over [0, n) in one piece on the caller when `work` elements are few, else cut into one piece a thread.
   template <class F>
   void split(int64_t n, int64_t work, const F& f);
+  // What attention() takes for these rows, or fewer, at any positions of their sequence.
+  void reserve_attention(const AttentionSpec& spec, std::span<const AttentionRow> rows);
 
   const kernels::Table& kernels_;
   ThreadPool pool_;
   const bool int8_activations_;
+  bool rehearsing_ = false;
+  int64_t equal_ = 0;
   std::atomic<bool> fault_{false};
 
   static constexpr int kClasses = 256;                     // four sizes to every power of two

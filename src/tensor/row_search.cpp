@@ -233,7 +233,18 @@ RowSearch::RowSearch(CpuBackend& device, Tensor w, std::span<const std::byte> by
   high_error_ = h.high_error;
   high_rows_ = Tensor::view(device_, bytes.data() + p.high, {groups_ * 16, high_}, Dtype::q8_0, keep_, true);
   low_rows_ = Tensor::view(device_, bytes.data() + p.low, {groups_ * 16, K_ - high_}, Dtype::q4_0, keep_, true);
+  const int64_t L = K_ - high_;
+  const auto activations = [&](Family f, int n, int64_t inputs) {
+    return Tensor::empty(device_, {int64_t(kernels::act_bytes(f, n, int(inputs)))}, Dtype::u8);
+  };
+  values_ = Tensor::empty(device_, {2 + kMaxVectors, K_});
+  one_ = activations(Family::block32, 1, K_);
+  coarse_high_ = activations(Family::block32, kMaxVectors, high_);
+  coarse_low_ = activations(Family::block32, kMaxVectors, L);
   queries_.resize(kMaxVectors);
+  if (const Family f = device_.input_family(w_.dtype()); f != Family::floating)
+    for (Query& q : queries_) q.act = activations(f, 1, K_);
+  device_.scratch(scan_scratch(K_, kMaxVectors));
   bounds_.resize(size_t(groups_) * kMaxVectors);
   const size_t threads = size_t(device_.threads());
   kept_.resize(threads * kMaxVectors * kMaxBest);
@@ -243,35 +254,35 @@ RowSearch::RowSearch(CpuBackend& device, Tensor w, std::span<const std::byte> by
   left_.reserve(size_t(groups_));
 }
 
+size_t RowSearch::scan_scratch(int64_t K, int n) {
+  return align_up(size_t(2 * n + 2) * kChunk * 16 * sizeof(float) + CpuBackend::multiply_scratch(int(K), n), 64);
+}
+
 // Both forms of each vector, and how far apart they are. False: a value is not finite.
 bool RowSearch::prepare(const Tensor& x) {
   const int n = int(x.dim(0)), L = K_ - high_;
   const kernels::Table& kernels = device_.kernels();
   const Family family = device_.input_family(w_.dtype());
-  Tensor exact = Tensor::empty(device_, {n, K_}), high = Tensor::empty(device_, {n, high_}), low = Tensor::empty(device_, {n, L});
-  Tensor values = Tensor::empty(device_, {K_}), one = Tensor::empty(device_, {int64_t(kernels::act_bytes(Family::block32, 1, K_))}, Dtype::u8);
-  coarse_high_ = Tensor::empty(device_, {int64_t(kernels::act_bytes(Family::block32, n, high_))}, Dtype::u8);
-  coarse_low_ = Tensor::empty(device_, {int64_t(kernels::act_bytes(Family::block32, n, L))}, Dtype::u8);
+  float *v = values_.data(), *seen = v + K_, *high = seen + K_, *low = high + kMaxVectors * high_;
   for (int t = 0; t < n; t++) {
     Query& q = queries_[size_t(t)];
     const float* given = x.data() + int64_t(t) * x.stride(0);
-    float *h = high.data() + t * high_, *l = low.data() + t * L, *v = values.data();
+    float *h = high + t * high_, *l = low + t * L;
     if (family == Family::floating) {
       q.x = x.slice(0, t, t + 1);
       std::memcpy(v, given, size_t(K_) * sizeof(float));
     } else {
-      q.act = Tensor::empty(device_, {int64_t(kernels::act_bytes(family, 1, K_))}, Dtype::u8);
       if (!kernels.quantize(family, given, size_t(K_), 1, K_, q.act.data<void>())) return false;
       kernels::act_values(family, q.act.data<void>(), K_, v);
     }
     for (int k = 0; k < high_; k++) h[k] = v[order_[k]];
     for (int k = 0; k < L; k++) l[k] = v[order_[high_ + k]];
     // How the coarse kernels see it: the codes of a token do not depend on the others.
-    float* seen = exact.data() + int64_t(t) * K_;
-    kernels.quantize(Family::block32, h, size_t(high_), 1, high_, one.data<void>());
-    kernels::act_values(Family::block32, one.data<void>(), high_, seen);
-    kernels.quantize(Family::block32, l, size_t(L), 1, L, one.data<void>());
-    kernels::act_values(Family::block32, one.data<void>(), L, seen + high_);
+    void* one = one_.data<void>();
+    kernels.quantize(Family::block32, h, size_t(high_), 1, high_, one);
+    kernels::act_values(Family::block32, one, high_, seen);
+    kernels.quantize(Family::block32, l, size_t(L), 1, L, one);
+    kernels::act_values(Family::block32, one, L, seen + high_);
     const double off = std::sqrt(squared_distance(h, seen, high_) + squared_distance(l, seen + high_, L));
     const double high_length = std::sqrt(squares(seen, high_)), low_length = std::sqrt(squares(seen + high_, L));
     // Rounding of W's chain of at most K additions, of C's, and of the bound itself; |c| <= 2 |w| + |w - c|_low.
@@ -279,8 +290,8 @@ bool RowSearch::prepare(const Tensor& x) {
     q.low_length = float(low_length * (1 + rounding)) * 1.000001f;
     q.rest = float(off + double(high_error_) * high_length + rounding * (length + 2 * (high_length + low_length))) * 1.000001f;
   }
-  return kernels.quantize(Family::block32, high.data(), size_t(high_), n, high_, coarse_high_.data<void>()) &&
-         kernels.quantize(Family::block32, low.data(), size_t(L), n, L, coarse_low_.data<void>());
+  return kernels.quantize(Family::block32, high, size_t(high_), n, high_, coarse_high_.data<void>()) &&
+         kernels.quantize(Family::block32, low, size_t(L), n, L, coarse_low_.data<void>());
 }
 
 // Coarse products of groups g0 to g1 - 1: each group's largest bound, and the rows that look best.
@@ -328,11 +339,31 @@ void RowSearch::score(int64_t g, const Query& q, Best& best, std::byte* scratch)
   }
 }
 
-bool RowSearch::find(const Tensor& x, int k, std::span<Row> out) {
+double RowSearch::left_of(const Tensor& x, std::span<const float> tops, int64_t groups) {
+  const int n = int(x.dim(0));
+  TEALIGHT_CHECK(n > 0 && n <= kMaxVectors && tops.size() == size_t(n) && groups > 0 && groups <= groups_);
+  if (!prepare(x)) return 1;
+  const int threads = device_.threads();
+  const size_t per_thread = scan_scratch(K_, n);
+  std::byte* scratch = device_.scratch(per_thread);
+  device_.run([&](int t) {
+    Row row[kMaxVectors];
+    Best b[kMaxVectors];
+    for (int i = 0; i < n; i++) b[i] = {row + i, 1};         // is of no interest
+    scan(groups * t / threads, groups * (t + 1) / threads, {b, size_t(n)}, scratch + size_t(t) * per_thread);
+  });
+  int64_t left = 0;
+  for (int i = 0; i < n; i++)
+    for (int64_t g = 0; g < groups; g++) left += !(bounds_[size_t(i * groups_ + g)] < tops[size_t(i)]);
+  return double(left) / double(groups * n);
+}
+
+bool RowSearch::find(const Tensor& x, int k, std::span<Row> out, double most_share) {
   const int n = int(x.dim(0)), threads = device_.threads();
   TEALIGHT_CHECK(n > 0 && n <= kMaxVectors && k > 0 && k <= kMaxBest && out.size() == size_t(n * k) && w_.dim(0) >= k);
+  exact_share_ = 0;
   if (!prepare(x)) return false;
-  const size_t per_thread = align_up(size_t(2 * n + 2) * kChunk * 16 * sizeof(float) + CpuBackend::multiply_scratch(K_, n), 64);
+  const size_t per_thread = scan_scratch(K_, n);
   std::byte* scratch = device_.scratch(per_thread);
   const auto mine = [&](int t) { return scratch + size_t(t) * per_thread; };
 
@@ -366,6 +397,8 @@ bool RowSearch::find(const Tensor& x, int k, std::span<Row> out) {
     left_.clear();
     for (int64_t g = 0; g < groups_; g++)
       if (!(bounds[g] < q.threshold) && bounds[g] != -INFINITY) left_.push_back(g);
+    exact_share_ = double(scored + int64_t(left_.size())) / double(groups_ * n);
+    if (exact_share_ > most_share) return false;
     if (left_.size() < 64) {
       for (int64_t g : left_)
         if (!(bounds[g] < best.rows[best.n - 1].value) || best.n < k) exactly(g);

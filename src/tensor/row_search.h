@@ -21,6 +21,7 @@ class RowSearch {
  public:
   static constexpr int kMaxBest = 64;        // k
   static constexpr int kMaxVectors = 32;     // searched for at a time
+  static constexpr double kWorthless = 0.35; // share of the rows from which on a search costs as much as it saves
   struct Row {
     int32_t id;
     float value;
@@ -35,6 +36,7 @@ class RowSearch {
    public:
     Maker(CpuBackend& device, Tensor w, std::span<const double> energy, std::byte* to);
     bool step(int64_t groups);               // of 16 rows; false: all is done
+    int64_t made() const { return next_; }   // groups, the first ones
    private:
     float group(int64_t g, float* rows, std::byte* blocks) const;   // returns its largest |w - c|_high / |w|
     CpuBackend& device_;
@@ -48,16 +50,20 @@ class RowSearch {
   ~RowSearch();
 
   // For each row of x [n, K], n <= kMaxVectors: the k rows of w with the largest products, best first, the lower id of equals.
-  // best [n * k], k <= kMaxBest. False: a value or a product is not finite, and best means nothing.
-  bool find(const Tensor& x, int k, std::span<Row> best);
-  // Share of the last find's groups of 16 rows that had to be computed exactly.
+  // best [n * k], k <= kMaxBest. False, and best means nothing: a value or a product is not finite, or more than most_share of the
+  // groups of 16 rows would have to be computed exactly. Takes no memory.
+  bool find(const Tensor& x, int k, std::span<Row> best, double most_share = 1);
+  // Share of the last find's groups that had to be computed exactly, or would have.
   double exact_share() const { return exact_share_; }
+  // The share of the first `groups` groups that would be left for a vector whose best product is known, tops [n]; of all rows of x.
+  double left_of(const Tensor& x, std::span<const float> tops, int64_t groups);
   std::span<const std::byte> bytes() const { return bytes_; }   // as they were given
 
  private:
   struct Query;                              // one vector, in both forms
   struct Best;                               // the k best so far
   bool prepare(const Tensor& x);
+  static size_t scan_scratch(int64_t K, int n);
   void scan(int64_t g0, int64_t g1, std::span<Best> best, std::byte* scratch);
   void score(int64_t group, const Query& q, Best& best, std::byte* scratch) const;
 
@@ -72,9 +78,10 @@ class RowSearch {
   std::shared_ptr<const void> keep_;
   std::span<const std::byte> bytes_;
 
-  // Reused from call to call.
+  // Reused from call to call, of kMaxVectors vectors.
   std::vector<Query> queries_;
-  Tensor coarse_high_, coarse_low_;          // activations of all queries
+  Tensor values_;                            // f32: one vector in C's order, and as C sees it; of all the high and the low inputs
+  Tensor one_, coarse_high_, coarse_low_;    // activations of one vector's part, and of all
   std::vector<float> bounds_;                // [vector][group]: largest bound of its rows
   std::vector<Row> kept_;                    // [thread][vector][kMaxBest]: what looks best
   std::vector<int> n_kept_;                  // [thread][vector]

@@ -123,10 +123,11 @@ Tensor Tensor::view(Backend& device, const void* data, const Shape& shape, Dtype
   return t;
 }
 
-size_t Tensor::bytes() const {
-  if (!interleaved_) return row_bytes(dtype_, size_t(elements()));
-  const size_t rows = size_t(shape_.rank == 3 ? shape_[0] * shape_[1] : shape_[0]);
-  return (rows + 15) / 16 * 16 * x16_row_bytes(dtype_, size_t(shape_[-1]));
+size_t Tensor::bytes() const { return interleaved_ ? interleaved_bytes(shape_, dtype_) : row_bytes(dtype_, size_t(elements())); }
+
+size_t Tensor::interleaved_bytes(const Shape& s, Dtype dtype) {
+  const size_t rows = size_t(s.rank == 3 ? s[0] * s[1] : s[0]);
+  return (rows + 15) / 16 * 16 * x16_row_bytes(dtype, size_t(s[-1]));
 }
 
 bool Tensor::is_contiguous() const {

@@ -73,6 +73,7 @@ class Tensor {
   bool is_contiguous() const;                              // row-major and not interleaved
   bool interleaved() const { return interleaved_; }
   size_t bytes() const;                                    // that its elements take, whole groups where it is interleaved
+  static size_t interleaved_bytes(const Shape& shape, Dtype dtype);
   Backend& device() const { return *storage_->device; }
 
   // Address of the first element, as the device sees it.
