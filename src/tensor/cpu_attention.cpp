@@ -104,7 +104,25 @@ void share(int thread, int threads, int items, const Size& size, const F& f) {
   }
 }
 
+// Are so many items computed pass by pass, together? Then a thread's part of the scratch holds its share of their scores.
+bool by_passes(int items, int threads) { return items < std::max(4 * threads, kFewItems); }
+size_t attention_scratch(int items, int threads, size_t score_bytes, size_t work_bytes) {
+  return align_up(by_passes(items, threads) ? score_bytes * size_t(items) / size_t(threads) + score_bytes : score_bytes, 64) + work_bytes;
+}
+
 }  // namespace
+
+// However the rows are cut into blocks, which depends on the positions.
+void CpuBackend::reserve_attention(const AttentionSpec& s, std::span<const AttentionRow> rows) {
+  const int n = int(rows.size()), group = s.heads / s.kv_heads;
+  seen_.reserve(rows.size());
+  blocks_.reserve(rows.size() + 1);
+  for (int at_once = 1; at_once <= n; at_once++) {
+    const size_t scores = align_up(kernels::attention_score_bytes(at_once * group, rows[0].kv->capacity / 16), 64);
+    scratch(attention_scratch((n + at_once - 1) / at_once * s.kv_heads, pool_.threads(), scores,
+                              align_up(kernels::attention_work_bytes(at_once * group, s.d, s.dv), 64)));
+  }
+}
 
 void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor& k, const Tensor& v,
                            std::span<const AttentionRow> rows, const Tensor& out) {
@@ -181,7 +199,7 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
     for (int i = 0; i < items; i++) whole(i, mine);
     return;
   }
-  if (items >= std::max(4 * threads, kFewItems)) {   // whole items, whoever is free
+  if (!by_passes(items, threads)) {   // whole items, whoever is free
     std::byte* all = scratch(score_bytes + work_bytes);
     std::atomic<int> next{0};
     pool_.run([&](int thread) {
@@ -191,7 +209,7 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
   }
   // Few items: each pass over all of them is cut evenly, so that each byte of K and V is read by one thread; K of neighbouring heads
   // is read one after the other (1.1 times as fast as K and V of each head in turn).
-  std::byte* all = scratch(align_up(score_bytes * size_t(items) / size_t(threads) + score_bytes, 64) + work_bytes);
+  std::byte* all = scratch(attention_scratch(items, threads, score_bytes, work_bytes));
   const auto at = [&](int i, int thread) { return item(i, all + size_t(i) * score_bytes, all + size_t(items) * score_bytes + size_t(thread) * work_bytes); };
   const int unit = items * ((s.dv + 31) / 32) < threads ? 16 : 32;   // columns
   pool_.run([&](int thread) {

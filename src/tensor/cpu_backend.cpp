@@ -124,18 +124,6 @@ std::byte* CpuBackend::scratch(size_t bytes_per_thread) {
   return static_cast<std::byte*>(scratch_->data);
 }
 
-// However the rows are cut into blocks, which depends on the positions.
-void CpuBackend::reserve_attention(const AttentionSpec& s, std::span<const AttentionRow> rows) {
-  const int n = int(rows.size()), group = s.heads / s.kv_heads, threads = pool_.threads();
-  seen_.reserve(rows.size());
-  blocks_.reserve(rows.size() + 1);
-  for (int at_once = 1; at_once <= n; at_once++) {
-    const int items = (n + at_once - 1) / at_once * s.kv_heads, together = items < 4 * threads ? items / threads + 1 : 1;
-    const size_t scores = align_up(kernels::attention_score_bytes(at_once * group, rows[0].kv->capacity / 16), 64);
-    scratch(scores * size_t(together + 1) + align_up(kernels::attention_work_bytes(at_once * group, s.d, s.dv), 64));
-  }
-}
-
 template <class F>
 void CpuBackend::split(int64_t n, int64_t work, const F& f) {
   if (rehearsing_) return;
