@@ -132,7 +132,7 @@ TEST_CASE("row search: the best rows of every type and layout are those of the f
         CAPTURE(interleaved);
         CAPTURE(threads);
         Case c(type, K, interleaved, threads, plain, energies(K));
-        for (const int n : {1, 5}) c.check(vectors(c.device, n, K, rng, 10), n == 1 ? 1 : 40);
+        for (const int n : {1, RowSearch::kMaxVectors}) c.check(vectors(c.device, n, K, rng, 10), n == 1 ? 1 : 40);
         c.check(vectors(c.device, 2, K, rng, 1), 64);
       }
   }

@@ -10,6 +10,7 @@
 
 #include "src/task/generate.h"
 #include "src/task/lm.h"
+#include "src/tensor/row_search.h"
 #include "tests/random_model.h"
 
 using namespace tealight;
@@ -72,7 +73,7 @@ TEST_CASE("weight copy: several sequences, some with all logits") {
   for (int i = 0; i < 30; i++) warm->eval_last({&id, 1}, 1, 1);
   copied->copy_weights_now();
   int searched = 0;
-  for (const int n : {2, 6, 33}) {
+  for (const int n : {2, RowSearch::kMaxVectors, RowSearch::kMaxVectors + 1, 33}) {
     for (const bool mixed : {false, true}) {
       std::vector<std::unique_ptr<Sequence>> a, b;
       std::vector<SequenceWork> work;
@@ -88,7 +89,7 @@ TEST_CASE("weight copy: several sequences, some with all logits") {
         REQUIRE(!work[size_t(i)].error);
         const std::span<const float> all = a[size_t(i)]->eval(ids[size_t(i)]);
         const Logits& l = work[size_t(i)].logits;
-        if (mixed || n > 32) CHECK(!l.all.empty());
+        if (mixed || n > RowSearch::kMaxVectors) CHECK(!l.all.empty());
         searched += l.all.empty();
         if (l.all.empty()) CHECK(same(l.best, best_of(all, 1 + i % 7 * 7)));
         else CHECK(std::memcmp(l.all.data(), all.data(), all.size_bytes()) == 0);

@@ -167,10 +167,13 @@ bool WeightCopy::work() {
 }
 
 bool WeightCopy::worthless(const Part& p) {
-  const int64_t n = int64_t(engine_.sample_tops.size());
+  const size_t n = engine_.sample_tops.size();
   if (n == 0) return false;
   const auto search = std::make_unique<RowSearch>(*engine_.device, decoder_.head.w, std::span<const std::byte>(p.to, size_t(p.bytes)), arena_);
-  return search->left_of(engine_.sample_states.slice(0, 0, n), engine_.sample_tops, kTried) > kHopeless;
+  double left = 0;
+  for (size_t i = 0; i < n; i++)
+    left += search->left_of(engine_.sample_states.slice(0, int64_t(i), int64_t(i) + 1), engine_.sample_tops[i], kTried);
+  return left / double(n) > kHopeless;
 }
 
 bool WeightCopy::copy_search(Part& p) {

@@ -339,23 +339,19 @@ void RowSearch::score(int64_t g, const Query& q, Best& best, std::byte* scratch)
   }
 }
 
-double RowSearch::left_of(const Tensor& x, std::span<const float> tops, int64_t groups) {
-  const int n = int(x.dim(0));
-  TEALIGHT_CHECK(n > 0 && n <= kMaxVectors && tops.size() == size_t(n) && groups > 0 && groups <= groups_);
+double RowSearch::left_of(const Tensor& x, float top, int64_t groups) {
+  TEALIGHT_CHECK(x.dim(0) == 1 && groups > 0 && groups <= groups_);
   if (!prepare(x)) return 1;
   const int threads = device_.threads();
-  const size_t per_thread = scan_scratch(K_, n);
+  const size_t per_thread = scan_scratch(K_, 1);
   std::byte* scratch = device_.scratch(per_thread);
   device_.run([&](int t) {
-    Row row[kMaxVectors];
-    Best b[kMaxVectors];
-    for (int i = 0; i < n; i++) b[i] = {row + i, 1};         // is of no interest
-    scan(groups * t / threads, groups * (t + 1) / threads, {b, size_t(n)}, scratch + size_t(t) * per_thread);
+    Row row;
+    Best of_no_interest{&row, 1};
+    scan(groups * t / threads, groups * (t + 1) / threads, {&of_no_interest, 1}, scratch + size_t(t) * per_thread);
   });
-  int64_t left = 0;
-  for (int i = 0; i < n; i++)
-    for (int64_t g = 0; g < groups; g++) left += !(bounds_[size_t(i * groups_ + g)] < tops[size_t(i)]);
-  return double(left) / double(groups * n);
+  const auto left = std::count_if(bounds_.begin(), bounds_.begin() + groups, [&](float bound) { return !(bound < top); });
+  return double(left) / double(groups);
 }
 
 bool RowSearch::find(const Tensor& x, int k, std::span<Row> out, double most_share) {

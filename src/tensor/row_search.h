@@ -20,7 +20,7 @@ namespace tealight {
 class RowSearch {
  public:
   static constexpr int kMaxBest = 64;        // k
-  static constexpr int kMaxVectors = 32;     // searched for at a time
+  static constexpr int kMaxVectors = 3;      // searched for at a time: of more, all products together take less time than the bounds
   static constexpr double kWorthless = 0.35; // share of the rows from which on a search costs as much as it saves
   struct Row {
     int32_t id;
@@ -55,8 +55,8 @@ class RowSearch {
   bool find(const Tensor& x, int k, std::span<Row> best, double most_share = 1);
   // Share of the last find's groups that had to be computed exactly, or would have.
   double exact_share() const { return exact_share_; }
-  // The share of the first `groups` groups that would be left for a vector whose best product is known, tops [n]; of all rows of x.
-  double left_of(const Tensor& x, std::span<const float> tops, int64_t groups);
+  // The share of the first `groups` groups that would be left for a vector x [1, K] whose best product is known.
+  double left_of(const Tensor& x, float top, int64_t groups);
   std::span<const std::byte> bytes() const { return bytes_; }   // as they were given
 
  private:

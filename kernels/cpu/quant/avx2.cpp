@@ -142,19 +142,12 @@ inline HalfGroup half_group(const uint8_t* group, int b, int half) {
   const X16Block at = x16_block<Type>(group, b);
   return {at.fields + half * 16, at.words + half * 32};
 }
-// f of both halves; one piece of code serves both where many tokens make it long.
+// f of both halves; one piece of code serves both where it is long.
 template <bool twice, class F>
 [[gnu::always_inline]] inline void halves(F f) {
   if constexpr (twice) f(0), f(1);
   else TL_ROLLED for (int h = 0; h < 2; h++) f(h);
 }
-// Token t of a tile of 4, or of tiles of one.
-template <int T>
-inline const ActTile& tile_of(const ActTile* a, int t) { return a[T == kTile ? 0 : t]; }
-template <int T>
-constexpr int kStep = T == kTile ? kTile : 1;
-template <int T>
-constexpr int at_token(int i, int t) { return T == kTile ? i * kTile + t : i; }
 
 // Adds to S[t] the products with token t, times the sub-scales, of a block of 32, or of sub-blocks 2 p and 2 p + 1.
 template <class Type, int T>
@@ -172,7 +165,7 @@ inline void add_products(const HalfGroup& w, const ActTile* a, int b, int p, __m
         const int quad = (2 * p + e) * kQuads + g + i;
         const __m256i code = Type::template x16_codes<L>(w.words, quad);
         TL_UNROLL for (int t = 0; t < T; t++) {
-          const __m256i m = pairs16<Type>(code, word(tile_of<T>(a, t).q + at_token<T>(b * (B / 4) + quad, t) * 4));
+          const __m256i m = pairs16<Type>(code, word(a[t].q + (b * (B / 4) + quad) * 4));
           part[t] = i == 0 ? m : _mm256_add_epi16(part[t], m);
         }
       }
@@ -194,8 +187,7 @@ inline void add_block(const HalfGroup& w, const ActTile* a, int b, __m256i* S, _
       if constexpr (Type::kOffset != 0) scales = Type::template x16_scales<L>(w.fields, w.words, p);
       if constexpr (Type::kMinAt >= 0) mins = Type::template x16_mins<L>(w.fields, w.words, p);
       TL_UNROLL for (int t = 0; t < T; t++) {
-        const ActTile& of = tile_of<T>(a, t);
-        const __m256i sums = word((Type::kSub == 16 ? of.sum16 : of.sum32) + at_token<T>(b * kPairs + p, t) * 2);
+        const __m256i sums = word((Type::kSub == 16 ? a[t].sum16 : a[t].sum32) + (b * kPairs + p) * 2);
         if constexpr (Type::kOffset != 0) off[t] = madd_add(off[t], scales, sums);
         if constexpr (Type::kMinAt >= 0) M[t] = madd_add(M[t], mins, sums);
       }
@@ -205,14 +197,12 @@ inline void add_block(const HalfGroup& w, const ActTile* a, int b, __m256i* S, _
   __m256 least;
   if constexpr (Type::kMinAt >= 0) least = L::half(w.fields, 1);
   TL_UNROLL for (int t = 0; t < T; t++) {
-    const ActTile& of = tile_of<T>(a, t);
-    const int i = at_token<T>(b, t);
-    const __m256 dx = _mm256_set1_ps(of.dx[i]);
-    if constexpr (B == 32 && Type::kOffset != 0) off[t] = _mm256_set1_epi32(of.sum[i]);
+    const __m256 dx = _mm256_set1_ps(a[t].dx[b]);
+    if constexpr (B == 32 && Type::kOffset != 0) off[t] = _mm256_set1_epi32(a[t].sum[b]);
     if constexpr (Type::kOffset != 0) S[t] = _mm256_sub_epi32(S[t], _mm256_slli_epi32(off[t], __builtin_ctz(Type::kOffset)));
     acc[t] = _mm256_fmadd_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(S[t]), acc[t]);
     if constexpr (Type::kMinAt >= 0) {
-      if constexpr (B == 32) acc[t] = _mm256_fmadd_ps(least, _mm256_set1_ps(of.s[i]), acc[t]);
+      if constexpr (B == 32) acc[t] = _mm256_fmadd_ps(least, _mm256_set1_ps(a[t].s[b]), acc[t]);
       else acc[t] = _mm256_fnmadd_ps(_mm256_mul_ps(least, dx), _mm256_cvtepi32_ps(M[t]), acc[t]);
     }
   }
@@ -221,7 +211,7 @@ inline void add_block(const HalfGroup& w, const ActTile* a, int b, __m256i* S, _
 // Groups side by side, a few hundred bytes of each at a time: so many streams, which the processor prefetches by itself, bring more
 // from memory than one that is prefetched by software (1.2 to 1.5 times as much on a Zen 3), unless they are so short that it
 // hardly begins. Blocks of 256 whose bits lie in several places, so that their lines are visited out of order, want the software (up
-// to 2 times as much). T tokens share each word of codes, so that up to 4 take about as long as memory takes for one.
+// to 2 times as much). T tokens share each word of codes.
 template <class Type, int T>
 [[gnu::noinline]] void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile* a, float* out, size_t ldo) {
   constexpr int B = Type::kBlock, kPairs = B / Type::kSub / 2;
@@ -240,7 +230,7 @@ template <class Type, int T>
       for (int n = 0; n < groups; n++) {
         const uint8_t* from = group + size_t(n) * stride;
         if (alone) stream_ahead<Type>(x16_block<Type>(from, b).words, 0, 1);
-        halves<(T <= 2)>([&](int h) __attribute__((always_inline)) {
+        halves<true>([&](int h) __attribute__((always_inline)) {
           __m256i S[T];
           TL_UNROLL for (int t = 0; t < T; t++) S[t] = _mm256_setzero_si256();
           add_products<Type, T>(half_group<Type>(from, b, h), a, b, 0, S);
@@ -277,21 +267,20 @@ template <class Type, int T>
       for (int t = 0; t < T; t++) _mm256_storeu_ps(out + size_t(t) * ldo + n * 16 + h * 8, acc[n][h][t]);
 }
 
-// T tokens at once: where they win over one after the other (2, 3) or a panel (4), and for rare types not worth their code.
-template <class Type, int T>
-constexpr QuantCode::Rows16 rows_of() {
-  constexpr bool kRare = Type::kDtype == Dtype::q5_1 || Type::kDtype == Dtype::q2_k || Type::kDtype == Dtype::q3_k;
-  if constexpr (T > 1 && (kRare || (T == 4 && Type::kDtype == Dtype::q5_k))) return nullptr;
-  else return x16_rows<Type, T>;
+// Two tokens at once, but for rare types, which are not worth the code.
+template <class Type>
+constexpr QuantCode::Rows16 two_of() {
+  if constexpr (Type::kDtype == Dtype::q5_1 || Type::kDtype == Dtype::q2_k || Type::kDtype == Dtype::q3_k) return nullptr;
+  else return x16_rows<Type, 2>;
 }
 
 }  // namespace
 
 const QuantSet quant_set_avx2 = {
-#define TL_ROW(Type, name)                                                                         \
-  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>,                 \
-           {rows_of<Type, 1>(), rows_of<Type, 2>(), rows_of<Type, 3>(), rows_of<Type, 4>()},       \
-           {fill_plain<Type>, fill_x16<Type, Lanes256>}, &quant_set_avx2.name.own,                 \
+#define TL_ROW(Type, name)                                                         \
+  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, \
+           x16_rows<Type, 1>, two_of<Type>(),                                      \
+           {fill_plain<Type>, fill_x16<Type, Lanes256>}, &quant_set_avx2.name.own, \
            panel_tile<Shape<Type>, 1>, panel_tile<Shape<Type>, kTile>, nullptr},
     TL_INTEGER_TYPES(TL_ROW)
 #undef TL_ROW

@@ -19,9 +19,9 @@ inline __m256i madd_add(__m256i acc, __m256i a, __m256i b) { return _mm256_dpwss
 namespace tealight::kernels {
 
 const QuantSet quant_set_avx512 = {
-#define TL_ROW(Type, name)                                                                                        \
-  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, {x16_rows<Type, Lanes512>},      \
-           {fill_plain<Type>, fill_x16<Type, Lanes512>}, &quant_set_avx512.name.own,                              \
+#define TL_ROW(Type, name)                                                                                            \
+  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, x16_rows<Type, Lanes512>, nullptr, \
+           {fill_plain<Type>, fill_x16<Type, Lanes512>}, &quant_set_avx512.name.own,                                  \
            panel_tile<Shape<Type>, Lanes512, 1>, panel_tile<Shape<Type>, Lanes512, kTile>, panel_tile<Shape<Type>, Lanes512, 2 * kTile>},
     TL_INTEGER_TYPES(TL_ROW)
 #undef TL_ROW

@@ -21,9 +21,9 @@ namespace tealight::kernels {
 #define TL_COMMON_TYPES(X) X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q8_0, q8_0) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
 
 static const QuantSet set = {
-#define TL_ROW(Type, name)                                                                                   \
-  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, {x16_rows<Type, Lanes256>}, \
-           {}, &quant_set_avx2.name.own,                                                                     \
+#define TL_ROW(Type, name)                                                                                            \
+  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, x16_rows<Type, Lanes256>, nullptr, \
+           {}, &quant_set_avx2.name.own,                                                                              \
            panel_tile<Shape<Type>, Lanes256, 1>, panel_tile<Shape<Type>, Lanes256, kTile>, nullptr},
     TL_COMMON_TYPES(TL_ROW)
 #undef TL_ROW

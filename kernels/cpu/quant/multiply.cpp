@@ -3,7 +3,6 @@
 namespace tealight::kernels {
 namespace {
 
-constexpr int kMany = 9;  // tokens from which on unpacked panels are better than groups that 4 tokens share
 
 // A panel, whose first block is b, times tokens t0..t1-1.
 void panel_tokens(const QuantCode& code, const Matmul& m, const Panel& p, int blocks, int b, int t0, int t1, int r) {
@@ -39,15 +38,14 @@ void panels(const QuantCode& code, bool x16, const Matmul& m) {
       }
 }
 
-void few_plain(const QuantCode& code, const Matmul& m) {
+void one_plain(const QuantCode& code, const Matmul& m) {
   const DtypeInfo& f = info(code.type);
   const size_t stride = row_bytes(code.type, size_t(m.K));
+  const ActTile a = act_tile(f.family, m.act, m.K, 0, 1);
   const auto rows = [&](int r, size_t step, int n) {
-    for (int t = 0; t < m.T; t++) {
-      float tmp[8];
-      code.rows8(static_cast<const uint8_t*>(m.w) + size_t(r) * stride, step, m.K / f.block, act_tile(f.family, m.act, m.K, t, 1), tmp);
-      memcpy(m.y + size_t(t) * m.ldy + r, tmp, size_t(n) * 4);
-    }
+    float tmp[8];
+    code.rows8(static_cast<const uint8_t*>(m.w) + size_t(r) * stride, step, m.K / f.block, a, tmp);
+    memcpy(m.y + r, tmp, size_t(n) * 4);
   };
   int r = m.r0;
   for (; r + 8 <= m.r1; r += 8) rows(r, stride, 8);
@@ -60,16 +58,14 @@ void few_x16(const QuantCode& code, const Matmul& m) {
   const size_t row = x16_row_bytes(code.type, size_t(m.K));
   for (int r = m.r0; r < m.r1; r += 16 * kSideBySide)
     for (int t = 0, n; t < m.T; t += n) {
-      n = min_int(m.T - t, kTile);
-      if (!code.x16_rows[n - 1]) n = 1;
-      ActTile a[kTile];
-      if (n == kTile) a[0] = act_tile(f.family, m.act, m.K, t, n);
-      else for (int i = 0; i < n; i++) a[i] = act_tile(f.family, m.act, m.K, t + i, 1);
-      float *out = m.y + size_t(t) * m.ldy + r, tmp[kTile * 16 * kSideBySide];
+      n = code.x16_two && m.T - t >= 2 ? 2 : 1;
+      ActTile a[2];
+      for (int i = 0; i < n; i++) a[i] = act_tile(f.family, m.act, m.K, t + i, 1);
+      float *out = m.y + size_t(t) * m.ldy + r, tmp[2 * 16 * kSideBySide];
       const int rows = min_int(m.r1 - r, 16 * kSideBySide), groups = (rows + 15) / 16;
       const bool whole = rows == groups * 16;
-      code.x16_rows[n - 1](static_cast<const uint8_t*>(m.w) + size_t(r) * row, groups, m.K / f.block, a, whole ? out : tmp,
-                           whole ? m.ldy : 16 * kSideBySide);
+      (n == 2 ? code.x16_two : code.x16_one)(static_cast<const uint8_t*>(m.w) + size_t(r) * row, groups, m.K / f.block, a,
+                                             whole ? out : tmp, whole ? m.ldy : 16 * kSideBySide);
       for (int i = 0; !whole && i < n; i++) memcpy(out + size_t(i) * m.ldy, tmp + i * 16 * kSideBySide, size_t(rows) * 4);
     }
 }
@@ -81,11 +77,11 @@ void unpack(const QuantCode& code, bool x16, const Matmul& m, int r, int b0, int
   else code.fill->plain(m.w, row_bytes(code.type, size_t(m.K)), r, m.r1 - 1, b0, blocks, p);
 }
 
+// A panel pays from the second token on; of groups, whose rows lie in lanes already, with a whole tile.
 void multiply(const QuantCode& code, bool x16, const Matmul& m) {
-  const bool few = m.T < kTile || (x16 && m.T < kMany && code.x16_rows[kTile - 1]);
-  if (!few) panels(code, x16, m);
+  if (m.T >= (x16 ? kTile : 2)) panels(code, x16, m);
   else if (x16) few_x16(code, m);
-  else few_plain(code, m);
+  else one_plain(code, m);
 }
 
 }  // namespace tealight::kernels

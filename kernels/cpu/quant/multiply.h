@@ -1,12 +1,14 @@
 // What a set has for each integer type, and the loops over rows, tokens and pieces of K around it, which are not compiled for
 // any set; the written order is in quant/ref.cpp.
-//   few tokens   lanes are k of 8 plain rows, folded so that they become rows; or rows of a group in the x16 layout
+//   one token    lanes are k of 8 plain rows, folded so that they become rows; few: rows of groups in the x16 layout
 //   else         16 rows at a time are unpacked into a panel and multiplied with tiles of tokens
 #pragma once
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/quant/panel.h"
 
 namespace tealight::kernels {
+
+constexpr int kSideBySide = 4;
 
 // Unpack blocks b0 .. b0 + blocks - 1 of rows r .. r + 15 (rows beyond `last` repeat it), or of a group.
 struct Fill {
@@ -17,18 +19,17 @@ struct QuantCode {
   Dtype type;
   int sub, offset;  // kSub and kOffset of the type
   bool min;         // whether it has m or dmin
-  // 8 rows `stride` bytes apart times one token; the rows of up to kSideBySide neighbouring groups times 1 .. 4 tokens, which
-  // lie in a tile of 4, or each in a tile of one (null, but for one token: not at once)
+  // 8 rows `stride` bytes apart times one token; the rows of up to kSideBySide neighbouring groups times one token, or times two,
+  // each in a tile of one (null: one after the other)
   void (*rows8)(const uint8_t* w, size_t stride, int blocks, const ActTile& a, float* out);
   using Rows16 = void (*)(const uint8_t* group, int groups, int blocks, const ActTile* a, float* out, size_t ldo);
-  Rows16 x16_rows[kTile];
+  Rows16 x16_one, x16_two;
   Fill own;
   const Fill* fill;  // own, or that of another set
   // a panel times a tile of one token, a tile of 4, two of 4 (may be null); `first`: its first block is the first of the rows
   using Tile = void (*)(const Panel& p, int blocks, const ActTile* a, float* y, size_t ldy, bool first);
   Tile one, four, eight;
 };
-constexpr int kSideBySide = 4;
 struct QuantSet {
 #define TL_ROW(Type, name) QuantCode name;
   TL_INTEGER_TYPES(TL_ROW)

@@ -198,9 +198,9 @@ void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile* a, fl
 }  // namespace
 
 static const QuantSet set = {
-#define TL_ROW(Type, name)                                                                                         \
-  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, {x16_rows<Type>},               \
-           {fill_plain<Type>, fill_x16<Type, LanesNeon>}, &set.name.own,                                           \
+#define TL_ROW(Type, name)                                                                                  \
+  .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, x16_rows<Type>, nullptr, \
+           {fill_plain<Type>, fill_x16<Type, LanesNeon>}, &set.name.own,                                    \
            panel_tile<Shape<Type>, 1>, panel_tile<Shape<Type>, kTile>, nullptr},
     TL_INTEGER_TYPES(TL_ROW)
 #undef TL_ROW
