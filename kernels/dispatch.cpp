@@ -19,6 +19,7 @@ constexpr const char* kNames[kIsas] = {"ref", "avx2", "avxvnni", "avx512", "amx"
 
 struct Cpu {
   bool avx2 = false, avx512 = false, amx = false, neon = false, i8mm = false;
+  bool zen3 = false;   // or 4
   unsigned leaf7 = 0;  // largest sub-leaf of leaf 7
 };
 
@@ -28,7 +29,9 @@ Cpu detect() {
   unsigned a, b, c, d;
   __cpuid(0, a, b, c, d);
   if (a < 7) return cpu;
+  const bool amd = b == 0x68747541;  // "Auth"
   __cpuid(1, a, b, c, d);
+  cpu.zen3 = amd && (a >> 8 & 15) + (a >> 20 & 255) == 25;
   const bool fma = c >> 12 & 1, os_saves = c >> 27 & 1, avx = c >> 28 & 1, f16c = c >> 29 & 1;
   if (!(fma && os_saves && avx && f16c)) return cpu;
   unsigned state, high;
@@ -86,6 +89,8 @@ Table filled(Isa isa, Fill quant, Fill floats, Fill row, Fill attention) {
 bool same(const char* a, const char* b) { return strcmp(a, b) == 0; }
 
 }  // namespace
+
+bool side_by_side = cpu().zen3;
 
 size_t act_bytes(Family family, int T, int K) { return size_t(T) * act_token_bytes(family, K); }
 

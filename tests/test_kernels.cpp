@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/parts.h"
 #include "kernels/cpu/x16.h"
 #include "kernels/kernels.h"
 #include "tests/fixtures.h"
@@ -284,6 +285,10 @@ TEST_CASE("kernels: products of x16 groups have the bits of the plain rows'") {
   constexpr int kSizes[][2] = {{1, 33}, {2, 16}, {3, 21}, {5, 70}, {2, 1}, {1, 17}, {17, 32}, {137, 19}};
   std::vector<const Table*> all = others();
   all.push_back(&ref());
+  struct Restored {
+    bool was = side_by_side;
+    ~Restored() { side_by_side = was; }
+  } restored;
   for (const Fields& f : kIntegerTypes)
     for (int mode = 0; mode < kModes; mode++)
       for (auto [blocks, N] : kSizes) {
@@ -300,7 +305,10 @@ TEST_CASE("kernels: products of x16 groups have the bits of the plain rows'") {
           Buffer<uint8_t> act(act_bytes(family, T, K)), scratch(matmul_scratch_bytes(K, T));
           REQUIRE(ref().quantize(family, x.get(), size_t(K), T, K, act.get()));
           run_int(ref(), f.type, w, K, act, T, want, N, 0, N);
-          for (const Table* t : all) {
+          for (size_t i = 0; i < all.size() * 2; i++) {
+            const Table* t = all[i / 2];
+            side_by_side = i % 2;
+            if (side_by_side && T > 2) continue;      // products of panels do not ask
             const auto run = [&](int r0, int r1) {
               t->matmul_x16[int(f.type)](x16->get(), K, act.get(), T, y.get(), size_t(N), r0, r1, scratch.get());
             };

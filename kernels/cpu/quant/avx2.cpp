@@ -151,7 +151,7 @@ template <bool twice, class F>
 
 // Adds to S[t] the products with token t, times the sub-scales, of a block of 32, or of sub-blocks 2 p and 2 p + 1.
 template <class Type, int T>
-inline void add_products(const HalfGroup& w, const ActTile* a, int b, int p, __m256i* S) {
+[[gnu::always_inline]] inline void add_products(const HalfGroup& w, const ActTile* a, int b, int p, __m256i* S) {
   using L = Lanes256;
   constexpr int B = Type::kBlock, kTogether = pairs_in_16_bits<Type>(), kQuads = Type::kSub / 4;
   constexpr int kGroup = kTogether < kQuads ? kTogether : kQuads;  // words between two widenings
@@ -176,7 +176,7 @@ inline void add_products(const HalfGroup& w, const ActTile* a, int b, int p, __m
 
 // The offset, the minimum and the float part of block b.
 template <class Type, int T>
-inline void add_block(const HalfGroup& w, const ActTile* a, int b, __m256i* S, __m256* acc) {
+[[gnu::always_inline]] inline void add_block(const HalfGroup& w, const ActTile* a, int b, __m256i* S, __m256* acc) {
   using L = Lanes256;
   constexpr int B = Type::kBlock, kPairs = B / Type::kSub / 2;
   __m256i M[T], off[T];  // sums over sub-blocks of minimum, of sub-scale * (sum of q)
@@ -208,22 +208,12 @@ inline void add_block(const HalfGroup& w, const ActTile* a, int b, __m256i* S, _
   }
 }
 
-// Groups side by side, a few hundred bytes of each at a time: so many streams, which the processor prefetches by itself, bring more
-// from memory than one that is prefetched by software (1.2 to 1.5 times as much on a Zen 3), unless they are so short that it
-// hardly begins. Blocks of 256 whose bits lie in several places, so that their lines are visited out of order, want the software (up
-// to 2 times as much). T tokens share each word of codes.
-template <class Type, int T>
-[[gnu::noinline]] void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile* a, float* out, size_t ldo) {
-  constexpr int B = Type::kBlock, kPairs = B / Type::kSub / 2;
-  constexpr size_t kLongStream = 8192;
-  constexpr bool kScattered = B == 256 && (Type::kSub == 16 || Type::kMaxCode == 31);
-  const size_t stride = 16 * x16_row_bytes(Type::kDtype, size_t(blocks) * B);
-  const bool alone = kScattered || stride < kLongStream;
-  if (alone && groups > 1) {
-    for (int n = 0; n < groups; n++) x16_rows<Type, T>(group + size_t(n) * stride, 1, blocks, a, out + n * 16, ldo);
-    return;
-  }
-  __m256 acc[kSideBySide][2][T];
+// One group, prefetched by software, or up to kSideBySide, a few hundred bytes of each at a time. T tokens share each word of codes.
+template <class Type, int T, bool alone>
+[[gnu::noinline]] void x16_groups(const uint8_t* group, int groups, size_t stride, int blocks, const ActTile* a, float* out, size_t ldo) {
+  constexpr int B = Type::kBlock, kPairs = B / Type::kSub / 2, kMost = alone ? 1 : kSideBySide;
+  if (alone) groups = 1;
+  __m256 acc[kMost][2][T];
   memset(acc, 0, sizeof acc);
   for (int b = 0; b < blocks; b++) {
     if constexpr (B == 32) {
@@ -238,7 +228,7 @@ template <class Type, int T>
         });
       }
     } else {
-      __m256i sums[kSideBySide][2][T];
+      __m256i sums[kMost][2][T];
       memset(sums, 0, sizeof sums);
       const auto pair = [&](int p) __attribute__((always_inline)) {
         for (int n = 0; n < groups; n++) {
@@ -265,6 +255,18 @@ template <class Type, int T>
   for (int n = 0; n < groups; n++)
     for (int h = 0; h < 2; h++)
       for (int t = 0; t < T; t++) _mm256_storeu_ps(out + size_t(t) * ldo + n * 16 + h * 8, acc[n][h][t]);
+}
+
+// Side by side where that is better (kernels/cpu/parts.h), but for streams so short that the processor's prefetching hardly begins, or
+// whose lines are not visited in their order.
+template <class Type, int T>
+void x16_rows(const uint8_t* group, int groups, int blocks, const ActTile* a, float* out, size_t ldo) {
+  constexpr size_t kLongStream = 8192;
+  const size_t stride = 16 * x16_row_bytes(Type::kDtype, size_t(blocks) * Type::kBlock);
+  if constexpr (!is_scattered<Type>())
+    if (side_by_side && groups > 1 && stride >= kLongStream)
+      return x16_groups<Type, T, false>(group, groups, stride, blocks, a, out, ldo);
+  for (int n = 0; n < groups; n++) x16_groups<Type, T, true>(group + size_t(n) * stride, 1, stride, blocks, a, out + n * 16, ldo);
 }
 
 // Two tokens at once, but for rare types, which are not worth the code.

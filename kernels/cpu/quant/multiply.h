@@ -4,6 +4,7 @@
 //   else         16 rows at a time are unpacked into a panel and multiplied with tiles of tokens
 #pragma once
 #include "kernels/cpu/act.h"
+#include "kernels/cpu/parts.h"
 #include "kernels/cpu/quant/panel.h"
 
 namespace tealight::kernels {
