@@ -26,7 +26,7 @@ struct ActTile {
 
 namespace {
 
-constexpr int kTile = 4;
+constexpr int kTile = kActTile;
 
 constexpr size_t act_token_bytes(Family family, int K) {
   const size_t k = size_t(K);

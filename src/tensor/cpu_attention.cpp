@@ -11,7 +11,7 @@
 namespace tealight {
 namespace {
 
-constexpr int64_t kSmall = 64 * 1024;   // multiply-adds up to which the caller works alone
+constexpr int64_t kFewProducts = 64 * 1024;   // so many are computed by the caller alone
 constexpr int kFewItems = 17;           // a block of rows and a K/V head each; fewer are computed pass by pass
 
 // f16 scale and codes of 32 values, as GGUF's reference makes Q8_0 and Q4_0 blocks: amax / 127, or the value that is largest in
@@ -136,11 +136,14 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
   for (int t = 0; t < n; t++) {
     const AttentionRow& r = rows[size_t(t)];
     TEALIGHT_CHECK(r.position < r.kv->capacity);
-    store_kv(kernels_, *r.kv, k.data() + t * k.stride(0), k.stride(1), v.data() + t * v.stride(0), v.stride(1), r.position);
     seen_.push_back({r.first, r.position + 1});
     longest = std::max(longest, r.position + 1 - r.first);
     work += int64_t(r.position + 1 - r.first) * s.heads * (s.d + s.dv);
   }
+  split(n, int64_t(n) * s.kv_heads * (s.d + s.dv), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++)
+      store_kv(kernels_, *rows[size_t(t)].kv, k.data() + t * k.stride(0), k.stride(1), v.data() + t * v.stride(0), v.stride(1), rows[size_t(t)].position);
+  });
   // Blocks of rows; the most queries and tiles of any.
   const int at_once = rows_at_once(group, longest);
   int queries = 0, tiles = 0;
@@ -194,7 +197,7 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
     kernels_.attention_sum(a, 0, a.dv);
   };
 
-  if (work <= kSmall) {
+  if (work <= kFewProducts) {
     std::byte* mine = scratch(score_bytes + work_bytes);
     for (int i = 0; i < items; i++) whole(i, mine);
     return;

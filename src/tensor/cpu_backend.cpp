@@ -16,7 +16,6 @@
 namespace tealight {
 namespace {
 
-constexpr int64_t kSmall = 16 * 1024;   // elements up to which an elementwise op stays on the caller
 constexpr size_t kFitting = 256 << 10;  // blocks of so many bytes may be larger than asked for: logits of few rows and of many share one
 
 // The index of the smallest size class that holds `bytes`, and its size: quarters between powers of two from 256 bytes on.
@@ -122,16 +121,6 @@ std::byte* CpuBackend::scratch(size_t bytes_per_thread) {
     scratch_ = allocate(need);
   }
   return static_cast<std::byte*>(scratch_->data);
-}
-
-template <class F>
-void CpuBackend::split(int64_t n, int64_t work, const F& f) {
-  if (rehearsing_) return;
-  if (work <= kSmall || pool_.threads() == 1) return f(int64_t(0), n);
-  pool_.run([&](int t) {
-    const int64_t begin = n * t / pool_.threads(), end = n * (t + 1) / pool_.threads();
-    if (begin < end) f(begin, end);
-  });
 }
 
 void CpuBackend::upload(const void* host, void* device, size_t bytes) { std::memcpy(device, host, bytes); }
@@ -291,14 +280,16 @@ void CpuBackend::softmax(const Tensor& x, const Tensor& out) {
   });
 }
 
+void CpuBackend::norm_rows(const float* x, const NormSpec& n, float* out, int64_t rows, int64_t d) const {
+  const float *w = n.w ? n.w->data() : nullptr, *bias = n.b ? n.b->data() : nullptr;
+  for (; rows > 0; rows--, x += d, out += d)
+    if (n.layer) kernels_.layer_norm(x, w, bias, n.eps, out, int(d));
+    else kernels_.rms_norm(x, w, n.offset, n.eps, out, int(d));
+}
+
 void CpuBackend::norm(const Tensor& x, const NormSpec& n, const Tensor& out) {
   const int64_t d = x.dim(-1), rows = d ? x.elements() / d : 0;
-  const float *w = n.w ? n.w->data() : nullptr, *bias = n.b ? n.b->data() : nullptr;
-  split(rows, x.elements(), [&](int64_t b, int64_t e) {
-    for (int64_t r = b; r < e; r++)
-      if (n.layer) kernels_.layer_norm(x.data() + r * d, w, bias, n.eps, out.data() + r * d, int(d));
-      else kernels_.rms_norm(x.data() + r * d, w, n.offset, n.eps, out.data() + r * d, int(d));
-  });
+  split(rows, x.elements(), [&](int64_t b, int64_t e) { norm_rows(x.data() + b * d, n, out.data() + b * d, e - b, d); });
 }
 
 void CpuBackend::matmul(const Tensor& a, const Tensor& b, const Tensor& out) {
@@ -373,23 +364,24 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
   if (K == 0)   // empty sums; kernels want at least one value
     for (Tensor& y : ys) fill(y, 0);
   if (T == 0 || K == 0) return;
-  Tensor h = x.contiguous();
-  if (n) {
-    Tensor normed = Tensor::empty(*this, x.shape());
-    norm(h, *n, normed);
-    h = std::move(normed);
-  }
-
-  // One quantization of the activation for each integer family among the weights.
+  // The norm, and one quantization for each integer family among the weights, a tile of tokens at a time.
+  const Tensor in = x.contiguous(), h = n ? Tensor::empty(*this, x.shape()) : in;
   Tensor act[2];
   for (const LinearSpec& w : ws) {
     const Family f = input_family(w.w->dtype());
-    if (f == Family::floating) continue;
-    Tensor& a = act[f == Family::block256];
-    if (a) continue;
-    a = Tensor::empty(*this, {int64_t(kernels::act_bytes(f, T, K))}, Dtype::u8);
-    if (!rehearsing_ && !kernels_.quantize(f, h.data(), size_t(K), T, K, a.data<void>())) fault_.store(true, std::memory_order_relaxed);
+    if (Tensor& a = act[f == Family::block256]; f != Family::floating && !a) a = Tensor::empty(*this, {int64_t(kernels::act_bytes(f, T, K))}, Dtype::u8);
   }
+  const auto prepare = [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin * kernels::kActTile, m; t < std::min<int64_t>(end * kernels::kActTile, T); t += m) {
+      m = std::min<int64_t>(kernels::kActTile, T - t);
+      float* rows = h.data() + t * K;
+      if (n) norm_rows(in.data() + t * K, *n, rows, m, K);
+      for (Family f : {Family::block32, Family::block256})
+        if (Tensor& a = act[f == Family::block256])
+          if (!kernels_.quantize(f, rows, size_t(K), int(m), K, a.data<std::byte>() + kernels::act_bytes(f, int(t), K))) fault_.store(true, std::memory_order_relaxed);
+    }
+  };
+  if (n || act[0] || act[1]) split((T + kernels::kActTile - 1) / kernels::kActTile, int64_t(T) * K, prepare);
 
   // Work is cut into units of 16 rows over all weights, in equal contiguous shares.
   int64_t units = 0, work = 0;

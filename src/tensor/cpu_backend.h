@@ -66,9 +66,18 @@ class CpuBackend final : public Backend {
   std::byte* scratch(size_t bytes_per_thread);             // threads() pieces, 64-byte aligned, each a multiple of 64; grows only
 
  private:
+  static constexpr int64_t kSmall = 16 * 1024;             // elements or multiply-adds up to which the caller works alone
   // f(begin, end) over [0, n) in one piece on the caller when `work` elements are few, else cut into one piece a thread.
   template <class F>
-  void split(int64_t n, int64_t work, const F& f);
+  void split(int64_t n, int64_t work, const F& f) {
+    if (rehearsing_) return;
+    if (work <= kSmall || pool_.threads() == 1) return f(int64_t(0), n);
+    pool_.run([&](int t) {
+      const int64_t begin = n * t / pool_.threads(), end = n * (t + 1) / pool_.threads();
+      if (begin < end) f(begin, end);
+    });
+  }
+  void norm_rows(const float* x, const NormSpec& n, float* out, int64_t rows, int64_t d) const;   // on this thread
   // What attention() takes for these rows, or fewer, at any positions of their sequence.
   void reserve_attention(const AttentionSpec& spec, std::span<const AttentionRow> rows);
 
