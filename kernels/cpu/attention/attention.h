@@ -51,23 +51,31 @@ struct Widened {
   }
 };
 
+constexpr size_t kAhead = 8192;   // bytes of K that are prefetched before they are needed, by all streams together
 // Scores of N queries for tiles t to t + G - 1. q: [d][N].
 template <int N, int G, class E>
 inline void score_tiles(const Tiles& k, int t, int d, const float* q, float scale, float* s, size_t stride) {
-  const char *p[G], *next[G];
+  const char *p[G], *soon[G];
   Vec acc[N][G];
-  TL_UNROLL for (int g = 0; g < G; g++) p[g] = k.at(t + g), next[g] = k.next(t + g);
   TL_UNROLL for (int h = 0; h < N; h++) TL_UNROLL for (int g = 0; g < G; g++) acc[h][g] = Vec::set(0.0f);
-  for (size_t i = 0; i < size_t(d) * 16 * sizeof(E); i += 16 * sizeof(E), q += N) {
-    Vec x[G];
-    TL_UNROLL for (int g = 0; g < G; g++) {
-      __builtin_prefetch(next[g] + i);
-      x[g] = Vec::load(reinterpret_cast<const E*>(p[g] + i));
+  // While the first `near` bytes of large tiles are read, their own ends are prefetched; then the begins of tiles to come.
+  const size_t size = size_t(d) * 16 * sizeof(E), near = size * G > kAhead ? size - kAhead / G : 0;
+  const int later = near ? G : int(kAhead / size);
+  TL_UNROLL for (int g = 0; g < G; g++) p[g] = k.at(t + g), soon[g] = p[g] + (size - near);
+  for (size_t i = 0, end = near;; end = size) {
+    for (; i < end; i += 16 * sizeof(E), q += N) {
+      Vec x[G];
+      TL_UNROLL for (int g = 0; g < G; g++) {
+        __builtin_prefetch(soon[g] + i);
+        x[g] = Vec::load(reinterpret_cast<const E*>(p[g] + i));
+      }
+      TL_UNROLL for (int h = 0; h < N; h++) {
+        const Vec b = Vec::set(q[h]);
+        TL_UNROLL for (int g = 0; g < G; g++) acc[h][g] = Vec::fma(x[g], b, acc[h][g]);
+      }
     }
-    TL_UNROLL for (int h = 0; h < N; h++) {
-      const Vec b = Vec::set(q[h]);
-      TL_UNROLL for (int g = 0; g < G; g++) acc[h][g] = Vec::fma(x[g], b, acc[h][g]);
-    }
+    if (end == size) break;
+    TL_UNROLL for (int g = 0; g < G; g++) soon[g] = k.at(min_int(t + g + later, k.end - 1)) - near;
   }
   TL_UNROLL for (int h = 0; h < N; h++) TL_UNROLL for (int g = 0; g < G; g++) {
     Vec::mul(acc[h][g], Vec::set(scale)).store(s + size_t(h) * stride + size_t(g) * 16);
