@@ -113,7 +113,7 @@ size_t attention_score_bytes(int queries, int tiles) { return size_t(queries) * 
 
 size_t attention_work_bytes(int queries, int d, int dv) {
   const size_t n = size_t(queries), k = n * size_t(d) + size_t(tiles_at_once(d)) * size_t(d) * 16;
-  const size_t v = (n + size_t(kPieceKeys)) * size_t(up16(dv));
+  const size_t v = (n * 16 + kPanelFloats) * size_t(up16(dv) / 16);
   return (k > v ? k : v) * sizeof(float);
 }
 

@@ -100,6 +100,7 @@ void score_piece(const Attention& a, const Tiles& k, int begin, int end) {
           score_tiles<N, decltype(g)::value, E>(k, t, a.d, q, a.scale, s + size_t(t - first_tile(a)) * 16, stride);
       };
       run(Count<G>{});
+      if constexpr (G > 2) run(Count<2>{});
       if constexpr (G > 1) run(Count<1>{});
     });
   }
@@ -108,57 +109,80 @@ void score_piece(const Attention& a, const Tiles& k, int begin, int end) {
 // Whether tiles are widened into scratch first: where they must be, or where several blocks use them.
 inline bool widened(const Attention& a) { return is_quantized(a.kv) || (a.kv == Dtype::f16 && a.rows * a.heads > 2 * kQueries); }
 
-// 16 codes of a quantized cache: bytes, or the low or high nibbles of 16 bytes, minus 8.
-inline Vec codes(Dtype kv, const int8_t* p, bool high) {
-  if (kv == Dtype::q8_0) return Vec::load(p);
-  int8_t q[16];
-  for (int i = 0; i < 16; i++) q[i] = int8_t(((uint8_t(p[i]) >> (high ? 4 : 0)) & 15) - 8);
-  return Vec::load(q);
+// Two vectors of a quantized block's 32 codes: 16 bytes at p and 16 at `second`, or the low and the high nibbles of those at p, minus 8.
+template <Dtype kKv>
+inline void codes(const int8_t* p, const int8_t* second, Vec& low, Vec& high) {
+  int8_t q[32];
+  if (kKv == Dtype::q4_0) {
+    for (int i = 0; i < 16; i++) q[i] = int8_t((p[i] & 15) - 8), q[16 + i] = int8_t((uint8_t(p[i]) >> 4) - 8);
+    p = q, second = q + 16;
+  }
+  low = Vec::load(p), high = Vec::load(second);
 }
 
-// K of one tile as [d][16] floats; code times scale, rounded once.
+// K of one tile as [d][16] floats.
 void widen_k(const Attention& a, const Tiles& k, int tile, float* to) {
+  const auto* p = reinterpret_cast<const uint16_t*>(k.at(tile));
+  const ptrdiff_t ahead = k.next(tile) - k.at(tile);
+  for (int i = 0; i < a.d; i++, p += 16, to += 16) {
+    __builtin_prefetch(reinterpret_cast<const char*>(p) + ahead);
+    Vec::load(p).store(to);
+  }
+}
+// The same of a quantized cache: code times scale, rounded once.
+template <Dtype kKv>
+void widen_codes_k(const Attention& a, const Tiles& k, int tile, float* to) {
+  constexpr int kBlock = kKv == Dtype::q4_0 ? 256 : 512;   // bytes of 32 dimensions
   const auto* p = reinterpret_cast<const int8_t*>(k.at(tile));
   const ptrdiff_t ahead = k.next(tile) - k.at(tile);
-  if (!is_quantized(a.kv)) {
-    for (int i = 0; i < a.d; i++, p += 32, to += 16) {
-      __builtin_prefetch(p + ahead);
-      Vec::load(reinterpret_cast<const uint16_t*>(p)).store(to);
-    }
-    return;
-  }
-  const bool nibbles = a.kv == Dtype::q4_0;
-  const auto* scales = reinterpret_cast<const uint16_t*>(p + 16 * size_t(a.d) / (nibbles ? 2 : 1));
-  for (int b = 0; b < a.d; b += 32, scales += 16, p += nibbles ? 256 : 512) {
+  const auto* scales = reinterpret_cast<const uint16_t*>(p + a.d / 32 * kBlock);
+  for (int b = 0; b < a.d; b += 32, scales += 16, p += kBlock, to += 512) {
     const Vec scale = Vec::load(scales);
-    for (int i = 0; i < 32; i++, to += 16) {
-      const int8_t* at = p + 16 * (nibbles ? i % 16 : i);
-      __builtin_prefetch(at + ahead);
-      Vec::mul(codes(a.kv, at, i >= 16), scale).store(to);
+    __builtin_prefetch(reinterpret_cast<const char*>(scales) + ahead);
+    for (int i = 0; i < 16; i++) {
+      Vec x, y;
+      codes<kKv>(p + i * 16, p + 256 + i * 16, x, y);
+      if (i % 2 == 0) __builtin_prefetch(p + i * (kBlock / 16) + ahead);
+      Vec::mul(x, scale).store(to + i * 16);
+      Vec::mul(y, scale).store(to + 256 + i * 16);
     }
   }
 }
 
-// Columns [begin, end) of V of one key: 16 of them to each panel of floats, `panel` apart.
-void widen_v(const Attention& a, const Tiles& v, int key, int begin, int end, float* to, size_t panel) {
-  const auto* p = reinterpret_cast<const int8_t*>(v.at(key / 16));
-  const ptrdiff_t ahead = v.next(key / 16) - v.at(key / 16);
-  const size_t width = size_t(a.dv), lane = size_t(key % 16);
-  for (int c = begin; c < end; c += 16, to += panel) {
-    const size_t at = lane * width + size_t(c);
-    const int n = min_int(16, end - c);
-    if (a.kv == Dtype::f32) {
-      load_n(reinterpret_cast<const float*>(p) + at, n).store(to);
-    } else if (a.kv == Dtype::f16) {
-      __builtin_prefetch(p + ptrdiff_t(2 * at) + ahead);
-      load_n(reinterpret_cast<const uint16_t*>(p) + at, n).store(to);
-    } else {
-      const bool nibbles = a.kv == Dtype::q4_0;
-      const size_t code = nibbles ? (lane * width + size_t(c & ~31)) / 2 : at, all = 16 * width / (nibbles ? 2 : 1);
-      __builtin_prefetch(p + ptrdiff_t(code) + ahead);
-      const Vec scale = Vec::set(load_f16(p + all + 2 * ((lane * width + size_t(c)) / 32)));
-      Vec::mul(codes(a.kv, p + code, c & 16), scale).store(to);
+// Columns [begin, end) of V of keys [from, stop) of one tile: 16 columns to each panel of floats; `to` is key 0's.
+template <class E>
+void widen_v(const Attention& a, const Tiles& v, int tile, int from, int stop, int begin, int end, float* to) {
+  const ptrdiff_t ahead = v.next(tile) - v.at(tile);
+  for (int j = from; j < stop; j++) {
+    const E* p = reinterpret_cast<const E*>(v.at(tile)) + j * a.dv;
+    float* out = to + j * 16;
+    for (int c = begin; c < end; c += 16, out += kPanelFloats) {
+      __builtin_prefetch(reinterpret_cast<const char*>(p + c) + ahead);
+      load_n(p + c, min_int(16, end - c)).store(out);
     }
+  }
+}
+// The same of all keys of a tile of a quantized cache.
+template <Dtype kKv>
+void widen_codes_v(const Attention& a, const Tiles& v, int tile, int begin, int end, float* to) {
+  constexpr int kBlock = kKv == Dtype::q4_0 ? 16 : 32;   // bytes of 32 columns
+  const auto* p = reinterpret_cast<const int8_t*>(v.at(tile));
+  const ptrdiff_t ahead = v.next(tile) - v.at(tile);
+  const int blocks = a.dv / 32;                          // of a key; those of all 16 keys lie together, and so do their scales
+  const auto* scales = reinterpret_cast<const uint16_t*>(p + 16 * blocks * kBlock);
+  float scale[16];
+  for (int i = 0, c = 0; i < 16 * blocks; i++, p += kBlock) {
+    if (i % 16 == 0) Vec::load(scales + i).store(scale);
+    if (c < end && c + 32 > begin) {
+      Vec x, y;
+      codes<kKv>(p, p + 16, x, y);
+      __builtin_prefetch(p + ahead);
+      const Vec by = Vec::set(scale[i % 16]);
+      float* out = to + (c - begin) / 16 * ptrdiff_t(kPanelFloats);
+      if (c >= begin) Vec::mul(x, by).store(out);
+      if (c + 16 < end) Vec::mul(y, by).store(out + kPanelFloats);
+    }
+    if ((c += 32) == a.dv) c = 0, to += 16;
   }
 }
 
@@ -186,7 +210,10 @@ void attention_scores(const Attention& a, int begin, int end) {
   const size_t tile_floats = size_t(a.d) * 16;
   for (int t = begin; t < end; t += piece) {
     const int stop = min_int(end, t + piece);
-    for (int i = t; i < stop; i++) widen_k(a, k, i, wide + size_t(i - t) * tile_floats);
+    for (int i = t; i < stop; i++) {
+      const auto widen = a.kv == Dtype::f16 ? widen_k : a.kv == Dtype::q8_0 ? widen_codes_k<Dtype::q8_0> : widen_codes_k<Dtype::q4_0>;
+      widen(a, k, i, wide + size_t(i - t) * tile_floats);
+    }
     score_piece<float>(a, Widened(wide, tile_floats, t, stop).tiles, t, stop);
   }
 }
@@ -306,8 +333,15 @@ void attention_sum(const Attention& a, int begin, int end) {
     } else if (direct) {
       sum_piece(a, Values<float>{v, size_t(a.dv), 16, size_t(begin)}, j, stop, sums, width);
     } else {
-      for (int i = j; i < stop; i++) widen_v(a, v, i, begin, end, wide + size_t(i - (j & ~15)) * 16, kPieceKeys * 16);
-      sum_piece(a, Values<float>{Widened(wide, 256, j / 16, up16(stop) / 16).tiles, 16, kPieceKeys * 16}, j, stop, sums, width);
+      for (int i = j & ~15; i < stop; i += 16) {
+        const int tile = i / 16, from = max_int(j - i, 0), n = min_int(stop - i, 16);
+        float* to = wide + size_t(i - (j & ~15)) * 16;
+        if (a.kv == Dtype::f16) widen_v<uint16_t>(a, v, tile, from, n, begin, end, to);
+        else if (a.kv == Dtype::f32) widen_v<float>(a, v, tile, from, n, begin, end, to);
+        else if (a.kv == Dtype::q8_0) widen_codes_v<Dtype::q8_0>(a, v, tile, begin, end, to);
+        else widen_codes_v<Dtype::q4_0>(a, v, tile, begin, end, to);
+      }
+      sum_piece(a, Values<float>{Widened(wide, 256, j / 16, up16(stop) / 16).tiles, 16, kPanelFloats}, j, stop, sums, width);
     }
   }
   const float* inv = a.scores + size_t(queries) * score_stride(a);
