@@ -2,8 +2,11 @@
 // all q = 0, else dx = amax / 127, q = round to nearest even of x * (127 / amax). In blocks of 32, dx and s = dx * sum(q) are
 // then rounded to 11 significant bits (half precision's, with float's range), which other engines' blocks have too: errors of
 // rounding fall alike, and chains of argmax and routing with them. Include after quant/round_*.h, which has
-//   largest(x, n)            the largest pattern of |x| (n a multiple of 32): order of floats, and above infinity for NaN
-//   round32(x, id, q, sums)  32 values x * id rounded to q, and the sums of each 16
+//   largest<n>(x, ldx, count, top)      for each of n tokens, ldx floats apart, the largest pattern of |x| among `count` values (a
+//                                       multiple of 32): order of floats, and above infinity for NaN
+//   round32<n>(x, ldx, id, to, sums)    32 values x * id of each token, rounded, four of one after four of another; and the sums of
+//                                       each token's first 16 and last 16: sums[0], sums[1]
+// n is 1 or kTile.
 #pragma once
 #include "kernels/cpu/act.h"
 
@@ -17,48 +20,55 @@ float round11(float v) {
   return from_bits(u & ~uint32_t(0x1fff));
 }
 
-// One token of a tile of n tokens, K values at x.
-template <int B>
-bool quantize_token(const float* x, int K, const ActTile& a, int n, int token) {
+// A tile of n tokens.
+template <int B, int n>
+bool quantize_tile(const float* x, size_t ldx, int K, const ActTile& a) {
   for (int b = 0; b < K / B; b++, x += B) {
-    const uint32_t top = largest(x, B);
-    if (top >= 0x7f800000) return false;
-    const float amax = from_bits(top);
-    const bool zero = amax < 0x1p-100f;
-    const float dx = zero ? 0.0f : amax / 127.0f, id = zero ? 0.0f : 127.0f / amax;
-    a.dx[b * n + token] = B == 32 ? round11(dx) : dx;
+    float dx[n], id[n];
+    uint32_t top[n];
+    bool finite = true;
+    largest<n>(x, ldx, B, top);
+    TL_UNROLL for (int t = 0; t < n; t++) {
+      const float amax = from_bits(top[t]);
+      const bool zero = amax < 0x1p-100f;
+      finite &= top[t] < 0x7f800000;
+      dx[t] = zero ? 0.0f : amax / 127.0f, id[t] = zero ? 0.0f : 127.0f / amax;
+      a.dx[b * n + t] = B == 32 ? round11(dx[t]) : dx[t];
+    }
+    if (!finite) return false;
     for (int j = 0; j < B / 32; j++) {
-      alignas(32) int8_t q[32];
-      int32_t sums[2];
-      round32(x + j * 32, id, q, sums);
-      const int k = b * B + j * 32, pair = b * (B / 32) + j;
-      int8_t* to = a.q + size_t(k) * size_t(n) + token * 4;
-      if (n == 1) memcpy(to, q, 32);
-      else for (int i = 0; i < 8; i++) memcpy(to + i * n * 4, q + i * 4, 4);
-      if (B == 32) {
-        a.sum[pair * n + token] = sums[0] + sums[1];
-        a.s[pair * n + token] = round11(dx * float(sums[0] + sums[1]));
-      } else {
-        a.sum16[(pair * n + token) * 2] = int16_t(sums[0]);
-        a.sum16[(pair * n + token) * 2 + 1] = int16_t(sums[1]);
-        a.sum32[((pair >> 1) * n + token) * 2 + (pair & 1)] = int16_t(sums[0] + sums[1]);
+      int32_t sums[2][n];
+      round32<n>(x + j * 32, ldx, id, a.q + size_t(b * B + j * 32) * n, sums);
+      const int pair = b * (B / 32) + j;
+      TL_UNROLL for (int t = 0; t < n; t++) {
+        const int32_t sum = sums[0][t] + sums[1][t];
+        if (B == 32) {
+          a.sum[pair * n + t] = sum;
+          a.s[pair * n + t] = round11(dx[t] * float(sum));
+        } else {
+          a.sum16[(pair * n + t) * 2] = int16_t(sums[0][t]);
+          a.sum16[(pair * n + t) * 2 + 1] = int16_t(sums[1][t]);
+          a.sum32[((pair >> 1) * n + t) * 2 + (pair & 1)] = int16_t(sum);
+        }
       }
     }
   }
   return true;
 }
 
-bool quantize(Family family, const float* x, size_t ldx, int T, int K, void* act) {
+template <int B>
+bool quantize_tokens(Family family, const float* x, size_t ldx, int T, int K, void* act) {
   bool ok = true;
-  for (int t = 0; t < T;) {
-    const int n = T - t >= kTile ? kTile : 1;
+  for (int t = 0, n; t < T; t += n) {
+    n = T - t >= kTile ? kTile : 1;
     const ActTile a = act_tile(family, act, K, t, n);
-    for (int i = 0; i < n; i++, t++) {
-      const float* row = x + size_t(t) * ldx;
-      ok &= family == Family::block256 ? quantize_token<256>(row, K, a, n, i) : quantize_token<32>(row, K, a, n, i);
-    }
+    const float* rows = x + size_t(t) * ldx;
+    ok &= n == kTile ? quantize_tile<B, kTile>(rows, ldx, K, a) : quantize_tile<B, 1>(rows, ldx, K, a);
   }
   return ok;
+}
+bool quantize(Family family, const float* x, size_t ldx, int T, int K, void* act) {
+  return (family == Family::block256 ? quantize_tokens<256> : quantize_tokens<32>)(family, x, ldx, T, K, act);
 }
 
 }  // namespace

@@ -12,19 +12,25 @@
 namespace tealight::kernels {
 namespace {
 
-uint32_t largest(const float* x, int n) {
-  uint32_t m = 0;
-  for (int i = 0; i < n; i++) {
-    const uint32_t a = bits(x[i]) & 0x7fffffff;
-    m = m > a ? m : a;
+template <int n>
+void largest(const float* x, size_t ldx, int count, uint32_t* top) {
+  for (int t = 0; t < n; t++) {
+    top[t] = 0;
+    for (int i = 0; i < count; i++) {
+      const uint32_t a = bits(x[size_t(t) * ldx + size_t(i)]) & 0x7fffffff;
+      top[t] = top[t] > a ? top[t] : a;
+    }
   }
-  return m;
 }
-void round32(const float* x, float id, int8_t* q, int32_t* sums) {
-  sums[0] = sums[1] = 0;
-  for (int i = 0; i < 32; i++) {
-    q[i] = int8_t(round_even(x[i] * id));
-    sums[i / 16] += q[i];
+template <int n>
+void round32(const float* x, size_t ldx, const float* id, int8_t* to, int32_t (*sums)[n]) {
+  for (int t = 0; t < n; t++) {
+    sums[0][t] = sums[1][t] = 0;
+    for (int i = 0; i < 32; i++) {
+      const auto q = int8_t(round_even(x[size_t(t) * ldx + size_t(i)] * id[t]));
+      to[(i / 4 * n + t) * 4 + i % 4] = q;
+      sums[i / 16][t] += q;
+    }
   }
 }
 
