@@ -14,6 +14,13 @@ namespace {
 constexpr int64_t kFewProducts = 64 * 1024;   // so many are computed by the caller alone
 constexpr int kFewItems = 17;           // a block of rows and a K/V head each; fewer are computed pass by pass
 
+// std::round of what fits an int, inline.
+int rounded(float v) {
+  const int whole = int(v);
+  const float rest = v - float(whole);   // exact
+  return whole + (rest >= 0.5f) - (rest <= -0.5f);
+}
+
 // f16 scale and codes of 32 values, as GGUF's reference makes Q8_0 and Q4_0 blocks: amax / 127, or the value that is largest in
 // size / -8; codes are x / scale rounded (q4_0: + 8, 0..15). The scale is used before it is rounded to f16.
 uint16_t quantize32(const kernels::Table& kernels, Dtype type, const float* x, uint8_t* codes) {
@@ -24,7 +31,7 @@ uint16_t quantize32(const kernels::Table& kernels, Dtype type, const float* x, u
   const float scale = bytes ? std::fabs(most) / 127 : most / -8, inverse = scale != 0 ? 1 / scale : 0;
   for (int i = 0; i < 32; i++) {
     const float v = x[i] * inverse;   // at most 127, or 8, in size, or NaN
-    codes[i] = bytes ? uint8_t(int8_t(std::fabs(v) < 128 ? std::round(v) : 0)) : uint8_t(std::fabs(v) < 9 ? std::min(15, int(v + 8.5f)) : 0);
+    codes[i] = bytes ? uint8_t(int8_t(std::fabs(v) < 128 ? rounded(v) : 0)) : uint8_t(std::fabs(v) < 9 ? std::min(15, int(v + 8.5f)) : 0);
   }
   uint16_t half;
   kernels.to_f16(&scale, &half, 1);
