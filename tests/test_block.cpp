@@ -18,7 +18,11 @@ using namespace tealight;
 
 namespace {
 
-constexpr int kModel = 16, kHeads = 2, kKvHeads = 1, kHead = 8, kFf = 24, kTokens = 5;
+struct Sizes {
+  int model, heads, kv_heads, head, ff;
+};
+constexpr Sizes kTiny{16, 2, 1, 8, 24};
+constexpr int kTokens = 5;
 
 Tensor random_tensor(Backend& device, const Shape& shape, unsigned seed, float spread) {
   std::mt19937 random(seed);
@@ -27,7 +31,7 @@ Tensor random_tensor(Backend& device, const Shape& shape, unsigned seed, float s
   return Tensor::from(device, v, shape);
 }
 
-nn::DecoderBlock llama_block(Backend& device) {
+nn::DecoderBlock llama_block(Backend& device, const Sizes& z = kTiny) {
   nn::DecoderBlock b;
   auto linear = [&](int64_t out, int64_t in, unsigned seed) {
     nn::Linear l;
@@ -36,40 +40,44 @@ nn::DecoderBlock llama_block(Backend& device) {
   };
   auto norm = [&](unsigned seed) {
     nn::Norm n;
-    n.w = random_tensor(device, {kModel}, seed, 2);
+    n.w = random_tensor(device, {z.model}, seed, 2);
     n.on = true;
     return n;
   };
   b.attn_norm = norm(1);
   b.ffn_norm = norm(2);
-  b.attn.spec = {kHeads, kKvHeads, kHead, kHead, 1 / std::sqrt(float(kHead)), 0};
-  b.attn.q = linear(kHeads * kHead, kModel, 3);
-  b.attn.k = linear(kKvHeads * kHead, kModel, 4);
-  b.attn.v = linear(kKvHeads * kHead, kModel, 5);
-  b.attn.out = linear(kModel, kHeads * kHead, 6);
+  b.attn.spec = {z.heads, z.kv_heads, z.head, z.head, 1 / std::sqrt(float(z.head)), 0};
+  b.attn.q = linear(z.heads * z.head, z.model, 3);
+  b.attn.k = linear(z.kv_heads * z.head, z.model, 4);
+  b.attn.v = linear(z.kv_heads * z.head, z.model, 5);
+  b.attn.out = linear(z.model, z.heads * z.head, 6);
   b.attn.rope = 0;
-  b.mlp.gate = linear(kFf, kModel, 7);
-  b.mlp.up = linear(kFf, kModel, 8);
-  b.mlp.down = linear(kModel, kFf, 9);
+  b.mlp.gate = linear(z.ff, z.model, 7);
+  b.mlp.up = linear(z.ff, z.model, 8);
+  b.mlp.down = linear(z.model, z.ff, 9);
   return b;
 }
 
-// One evaluation of the block over kTokens rows of a fresh sequence.
-Tensor run_block(const nn::DecoderBlock& block, const Tensor& x) {
-  Backend& device = x.device();
-  const nn::StateMemory::LayerSpec layer{kKvHeads, kHead, kHead};
-  nn::StateMemory memory(device, {&layer, 1}, Dtype::f32, 0);
-  nn::State state(memory, kTokens);
-  std::vector<int32_t> ids(kTokens), positions(kTokens);
-  for (int i = 0; i < kTokens; i++) positions[size_t(i)] = i;
-  std::vector<nn::State*> states(kTokens, &state);
+// The block over rows x [n, model] of a sequence, from `position` on.
+Tensor run_block(const nn::DecoderBlock& block, const Tensor& x, nn::State& state, int position) {
+  const auto n = size_t(x.dim(0));
+  std::vector<int32_t> ids(n), positions(n);
+  for (size_t i = 0; i < n; i++) positions[i] = position + int32_t(i);
+  std::vector<nn::State*> states(n, &state);
   std::vector<AttentionRow> rows;
   nn::Batch batch{ids, positions, states, rows};
   batch.prepare();
   Tensor cos, sin;
-  const nn::Rope rope = nn::Rope::plain(kHead, 10000, true);
-  rope.table(device, positions, false, cos, sin);
+  const nn::Rope rope = nn::Rope::plain(block.attn.spec.d, 10000, true);
+  rope.table(x.device(), positions, false, cos, sin);
   return forward(block, x, batch, 0, rope.neox, cos, sin);
+}
+// Over kTokens rows of a fresh sequence.
+Tensor run_block(const nn::DecoderBlock& block, const Tensor& x) {
+  const nn::StateMemory::LayerSpec layer{kTiny.kv_heads, kTiny.head, kTiny.head};
+  nn::StateMemory memory(x.device(), {&layer, 1}, Dtype::f32, 0);
+  nn::State state(memory, kTokens);
+  return run_block(block, x, state, 0);
 }
 
 // --- a small tape --------------------------------------------------------------------------------------------------------
@@ -343,7 +351,7 @@ class ToyDevice final : public Backend {
 TEST_CASE("block: gradients by a tape equal finite differences") {
   CpuBackend cpu(kernels::table(kernels::Isa::ref), 1, true);
   nn::DecoderBlock block = llama_block(cpu);
-  const Tensor x = random_tensor(cpu, {kTokens, kModel}, 10, 2), direction = random_tensor(cpu, {kTokens, kModel}, 11, 2);
+  const Tensor x = random_tensor(cpu, {kTokens, kTiny.model}, 10, 2), direction = random_tensor(cpu, {kTokens, kTiny.model}, 11, 2);
   const Values c = values(direction);
   auto loss = [&] {
     double sum = 0;
@@ -389,11 +397,31 @@ TEST_CASE("block: runs on a second device with memory of its own") {
   ToyDevice toy;
   {
     const nn::DecoderBlock on_cpu = llama_block(cpu), on_toy = llama_block(toy);
-    const Values a = values(run_block(on_cpu, random_tensor(cpu, {kTokens, kModel}, 10, 2)));
-    const Values b = values(run_block(on_toy, random_tensor(toy, {kTokens, kModel}, 10, 2)));
+    const Values a = values(run_block(on_cpu, random_tensor(cpu, {kTokens, kTiny.model}, 10, 2)));
+    const Values b = values(run_block(on_toy, random_tensor(toy, {kTokens, kTiny.model}, 10, 2)));
     REQUIRE(a.size() == b.size());
     for (size_t i = 0; i < a.size(); i++) CHECK(a[i] == doctest::Approx(b[i]).epsilon(1e-4));
     CHECK(toy.calls >= 8);
   }
   CHECK(toy.live == 0);
+}
+
+TEST_CASE("block: a step of decoding has four fork-joins, and one for its attention where that is deep") {
+  constexpr Sizes z{576, 9, 3, 64, 1536};
+  constexpr int kDepth = 400;
+  const char* error = nullptr;
+  CpuBackend device(*kernels::choose(nullptr, &error), 2, false);
+  const nn::DecoderBlock block = llama_block(device, z);
+  const nn::StateMemory::LayerSpec layer{z.kv_heads, z.head, z.head};
+  nn::StateMemory memory(device, {&layer, 1}, Dtype::f16, 0);
+  nn::State state(memory, kDepth + 1);
+  const Tensor x = random_tensor(device, {kDepth, z.model}, 10, 2);
+  const auto fork_joins = [&](const Tensor& rows, int position) {
+    const uint64_t before = device.fork_joins();
+    run_block(block, rows, state, position);
+    return device.fork_joins() - before;
+  };
+  CHECK(fork_joins(x.slice(0, 0, 1), 0) == 4);       // q, k, v; out; gate, up; down
+  fork_joins(x, 0);
+  CHECK(fork_joins(x.slice(0, 0, 1), kDepth) == 5);
 }

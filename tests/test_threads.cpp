@@ -63,6 +63,31 @@ TEST_CASE("threads: what a job writes is seen after it, and by the next") {
   for (int v : data) CHECK(v == 50);
 }
 
+TEST_CASE("threads: a phase sees what all shares of the one before have written") {
+  for (int n : {1, 2, 3, 7}) {
+    ThreadPool pool(n);
+    const auto size = size_t(n);
+    constexpr int kPhases = 4;
+    std::vector<int> data(size, 0), wrong(size, 0);
+    for (int job = 0; job < 300; job++) {
+      const uint64_t before = pool.jobs();
+      pool.run_phases(kPhases, [&](int phase, int share) {
+        if (job % 50 == share) usleep(300);          // the others wait for it
+        const int now = job * kPhases + phase;
+        if (phase % 2 == 0) {
+          data[size_t(share)] = now;                 // in even phases each writes its own, in odd ones it reads all
+        } else {
+          for (int v : data) wrong[size_t(share)] += v != now - 1;
+        }
+      });
+      CHECK(pool.jobs() - before == (n > 1));
+      if (job % 3 == 0) pool.run([&](int share) { data[size_t(share)] = -1; });
+      if (job == 100) usleep(20000);                 // long enough to park
+    }
+    for (int w : wrong) CHECK(w == 0);
+  }
+}
+
 TEST_CASE("threads: cgroup quotas are rounded down, and absent files mean no quota") {
   {
     FakeRoot none;

@@ -39,7 +39,7 @@ int affinity_cpus() {
 }
 
 constexpr size_t kStackBytes = 512 << 10;   // kernels keep small tiles on the stack; musl's default is 128 KiB
-constexpr int kCallerSpins = 4000;          // far longer than equal shares differ
+constexpr int kWaitSpins = 4000;            // far longer than equal shares differ
 constexpr int kSpins = 100'000;             // about 2-4 ms of pause instructions: longer than sampling takes between tokens
 
 }  // namespace
@@ -48,7 +48,7 @@ struct alignas(64) ThreadPool::Worker {
   ThreadPool* pool = nullptr;
   int thread = 0;
   pthread_t handle{};
-  std::atomic<uint32_t> claimed{0};         // the job whose share of this worker somebody has begun
+  std::atomic<uint32_t> claimed{0};         // the phase whose share of this worker somebody has begun
 };
 
 // Every share is run by whoever claims it first: once.
@@ -102,30 +102,41 @@ void ThreadPool::work(int thread) {
     }
     seen++;
     if (stop_) return;
-    if (!claim(thread, seen)) continue;
-    job_(context_, thread);
-    running_.fetch_sub(1, std::memory_order_release);
+    wait_for(seen - 1);
+    if (claim(thread, seen)) run_share(thread, seen);   // not before: who has claimed and is not running holds up all
   }
 }
 
-void ThreadPool::run_job(Job job, void* context) {
-  if (threads_ == 1) return job(context, 0);
+void ThreadPool::run_share(int share, uint32_t epoch) {
+  job_(context_, int(epoch - first_), share);
+  ended_.fetch_add(1, std::memory_order_release);
+}
+
+// Until all shares of a phase have ended.
+void ThreadPool::wait_for(uint32_t epoch) {
+  for (int spins = 0; int32_t(ended_.load(std::memory_order_acquire) - epoch * uint32_t(threads_)) < 0;) {
+    pause_cpu();
+    if (++spins > std::min(spins_, kWaitSpins)) sched_yield();   // somebody else has a worker's processor
+  }
+}
+
+void ThreadPool::run_job(Job job, const void* context, int phases) {
+  if (threads_ == 1) {
+    for (int p = 0; p < phases; p++) job(context, p, 0);
+    return;
+  }
   if (!workers_) start();
   jobs_++;
   job_ = job;
   context_ = context;
-  running_.store(uint32_t(threads_ - 1), std::memory_order_relaxed);
-  const uint32_t epoch = epoch_.fetch_add(1, std::memory_order_seq_cst) + 1;
+  first_ = epoch_.load(std::memory_order_relaxed) + 1;
+  const uint32_t last = epoch_.fetch_add(uint32_t(phases), std::memory_order_seq_cst) + uint32_t(phases);
   if (parked_.load(std::memory_order_seq_cst)) futex_wake(epoch_);
-  job(context, 0);
-  for (int share = 1; share < threads_; share++)
-    if (claim(share, epoch)) {
-      job(context, share);
-      running_.fetch_sub(1, std::memory_order_relaxed);
-    }
-  for (int spins = 0; running_.load(std::memory_order_acquire);) {
-    pause_cpu();
-    if (++spins > std::min(spins_, kCallerSpins)) sched_yield();   // somebody else has the worker's processor
+  for (uint32_t epoch = first_; epoch != last + 1; epoch++) {
+    run_share(0, epoch);
+    for (int share = 1; share < threads_; share++)
+      if (claim(share, epoch)) run_share(share, epoch);
+    wait_for(epoch);
   }
 }
 

@@ -1,10 +1,9 @@
-// A few threads that run one function together: fork, work, join. Workers spin for a short while after each job and park
-// when nothing more comes (a wake-up through the kernel costs more than a whole fork-join of spinning threads).
+// A few threads that run one function together: fork, work (in phases), join. Workers spin for a short while after each job and
+// park when nothing more comes (a wake-up through the kernel costs more than a whole fork-join of spinning threads).
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <type_traits>
 
 namespace tealight {
 
@@ -25,27 +24,34 @@ class ThreadPool {
   // each, or on the caller too where a worker has not begun by then (on a busy machine it may wait for a processor for long).
   // f must not throw. One job at a time; f must not call run.
   template <class F>
-  void run(F&& f) {
-    using Fn = std::remove_reference_t<F>;
-    run_job([](void* p, int thread) { (*static_cast<Fn*>(p))(thread); }, const_cast<std::remove_const_t<Fn>*>(&f));
+  void run(const F& f) {
+    run_phases(1, [&f](int, int share) { f(share); });
+  }
+  // One fork-join of several phases: f(phase, share) as above, each phase once all shares of the one before have ended.
+  template <class F>
+  void run_phases(int phases, const F& f) {
+    run_job([](const void* p, int phase, int share) { (*static_cast<const F*>(p))(phase, share); }, &f, phases);
   }
   uint64_t jobs() const { return jobs_; }   // fork-joins so far
 
  private:
-  using Job = void (*)(void*, int);
+  using Job = void (*)(const void*, int, int);
   struct Worker;
   bool claim(int share, uint32_t epoch);
-  void run_job(Job job, void* context);
+  void run_share(int share, uint32_t epoch);
+  void wait_for(uint32_t epoch);
+  void run_job(Job job, const void* context, int phases);
   void start();
   void work(int thread);
 
   const int threads_;
   uint64_t jobs_ = 0;
   Job job_ = nullptr;
-  void* context_ = nullptr;
+  const void* context_ = nullptr;
+  uint32_t first_ = 0;                      // the epoch of the job's first phase
   std::atomic<bool> stop_{false};
-  alignas(64) std::atomic<uint32_t> epoch_{0};
-  alignas(64) std::atomic<uint32_t> running_{0};
+  alignas(64) std::atomic<uint32_t> epoch_{0};   // phases of all jobs so far
+  alignas(64) std::atomic<uint32_t> ended_{0};   // their shares that have ended: epoch * threads where all have
   alignas(64) std::atomic<uint32_t> parked_{0};
   std::unique_ptr<Worker[]> workers_;
   int spins_;

@@ -222,20 +222,21 @@ void CpuBackend::attention(const AttentionSpec& s, const Tensor& q, const Tensor
   std::byte* all = scratch(attention_scratch(items, threads, score_bytes, work_bytes));
   const auto at = [&](int i, int thread) { return item(i, all + size_t(i) * score_bytes, all + size_t(items) * score_bytes + size_t(thread) * work_bytes); };
   const int unit = items * ((s.dv + 31) / 32) < threads ? 16 : 32;   // columns
-  pool_.run([&](int thread) {
+  const auto scores = [&](int thread) {
     share(thread, threads, items, [&](int i) { return n_tiles(at(i, 0)); }, [&](int i, int begin, int end) {
       const Attention a = at(i, thread);
       kernels_.attention_scores(a, first_tile(a) + begin, first_tile(a) + end);
     });
-  });
-  pool_.run([&](int thread) {
+  };
+  const auto weights = [&](int thread) {
     share(thread, threads, items, [&](int i) { return at(i, 0).rows * group; }, [&](int i, int begin, int end) { kernels_.attention_weights(at(i, thread), begin, end); });
-  });
-  pool_.run([&](int thread) {
+  };
+  const auto sums = [&](int thread) {
     share(thread, threads, items, [&](int) { return (s.dv + unit - 1) / unit; }, [&](int i, int begin, int end) {
       kernels_.attention_sum(at(i, thread), begin * unit, std::min(end * unit, s.dv));
     });
-  });
+  };
+  pool_.run_phases(3, [&](int phase, int thread) { phase == 0 ? scores(thread) : phase == 1 ? weights(thread) : sums(thread); });
 }
 
 }  // namespace tealight
