@@ -12,7 +12,7 @@ namespace tealight::kernels {
 // the block sums that kernels need. The layout inside is the kernels' own (kernels/cpu/act.h) and the same for every
 // instruction set.
 size_t act_bytes(Family family, int T, int K);
-// Tokens lie in tiles of so many while they last: those from token t on, a multiple of it, lie at act + act_bytes(family, t, K) as if alone.
+// Tokens lie in tiles of so many while they last: those from a multiple of it on, t, lie at act + act_bytes(family, t, K) as if alone.
 constexpr int kActTile = 4;
 // The values of one token's activations (T = 1) as they multiply: code * scale, rounded once. K floats.
 void act_values(Family family, const void* act, int K, float* out);

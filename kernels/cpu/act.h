@@ -26,8 +26,6 @@ struct ActTile {
 
 namespace {
 
-constexpr int kTile = kActTile;
-
 constexpr size_t act_token_bytes(Family family, int K) {
   const size_t k = size_t(K);
   const size_t used = family == Family::block256 ? k + k / 256 * 4 + k / 16 * 2 + k / 32 * 2 : k + k / 32 * 12;

@@ -364,24 +364,23 @@ void CpuBackend::linear(const Tensor& x, const NormSpec* n, std::span<const Line
   if (K == 0)   // empty sums; kernels want at least one value
     for (Tensor& y : ys) fill(y, 0);
   if (T == 0 || K == 0) return;
-  // The norm, and one quantization for each integer family among the weights, a tile of tokens at a time.
+  // The norm, and one quantization for each integer family among the weights; threads take whole tiles of tokens.
   const Tensor in = x.contiguous(), h = n ? Tensor::empty(*this, x.shape()) : in;
   Tensor act[2];
   for (const LinearSpec& w : ws) {
     const Family f = input_family(w.w->dtype());
     if (Tensor& a = act[f == Family::block256]; f != Family::floating && !a) a = Tensor::empty(*this, {int64_t(kernels::act_bytes(f, T, K))}, Dtype::u8);
   }
+  constexpr int kTile = kernels::kActTile;
   const auto prepare = [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin * kernels::kActTile, m; t < std::min<int64_t>(end * kernels::kActTile, T); t += m) {
-      m = std::min<int64_t>(kernels::kActTile, T - t);
-      float* rows = h.data() + t * K;
-      if (n) norm_rows(in.data() + t * K, *n, rows, m, K);
-      for (Family f : {Family::block32, Family::block256})
-        if (Tensor& a = act[f == Family::block256])
-          if (!kernels_.quantize(f, rows, size_t(K), int(m), K, a.data<std::byte>() + kernels::act_bytes(f, int(t), K))) fault_.store(true, std::memory_order_relaxed);
-    }
+    const int t = int(begin) * kTile, rows = std::min(int(end) * kTile, T) - t;
+    float* to = h.data() + int64_t(t) * K;
+    if (n) norm_rows(in.data() + int64_t(t) * K, *n, to, rows, K);
+    for (Family f : {Family::block32, Family::block256})
+      if (const Tensor& a = act[f == Family::block256]; a && !kernels_.quantize(f, to, size_t(K), rows, K, a.data<std::byte>() + kernels::act_bytes(f, t, K)))
+        fault_.store(true, std::memory_order_relaxed);
   };
-  if (n || act[0] || act[1]) split((T + kernels::kActTile - 1) / kernels::kActTile, int64_t(T) * K, prepare);
+  if (n || act[0] || act[1]) split((T + kTile - 1) / kTile, int64_t(T) * K, prepare);
 
   // Work is cut into units of 16 rows over all weights, in equal contiguous shares.
   int64_t units = 0, work = 0;

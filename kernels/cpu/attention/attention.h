@@ -52,6 +52,7 @@ struct Widened {
 };
 
 constexpr size_t kAhead = 8192;   // bytes of K that are prefetched before they are needed, by all streams together
+
 // Scores of N queries for tiles t to t + G - 1. q: [d][N].
 template <int N, int G, class E>
 inline void score_tiles(const Tiles& k, int t, int d, const float* q, float scale, float* s, size_t stride) {
@@ -149,20 +150,20 @@ void widen_codes_k(const Attention& a, const Tiles& k, int tile, float* to) {
   }
 }
 
-// Columns [begin, end) of V of keys [from, stop) of one tile: 16 columns to each panel of floats; `to` is key 0's.
+// Columns [begin, end) of V of one tile: 16 of them to each panel of floats.
 template <class E>
-void widen_v(const Attention& a, const Tiles& v, int tile, int from, int stop, int begin, int end, float* to) {
+void widen_v(const Attention& a, const Tiles& v, int tile, int begin, int end, float* to) {
+  const E* p = reinterpret_cast<const E*>(v.at(tile));
   const ptrdiff_t ahead = v.next(tile) - v.at(tile);
-  for (int j = from; j < stop; j++) {
-    const E* p = reinterpret_cast<const E*>(v.at(tile)) + j * a.dv;
-    float* out = to + j * 16;
+  for (int j = 0; j < 16; j++, p += a.dv, to += 16) {
+    float* out = to;
     for (int c = begin; c < end; c += 16, out += kPanelFloats) {
       __builtin_prefetch(reinterpret_cast<const char*>(p + c) + ahead);
       load_n(p + c, min_int(16, end - c)).store(out);
     }
   }
 }
-// The same of all keys of a tile of a quantized cache.
+// The same of a quantized cache.
 template <Dtype kKv>
 void widen_codes_v(const Attention& a, const Tiles& v, int tile, int begin, int end, float* to) {
   constexpr int kBlock = kKv == Dtype::q4_0 ? 16 : 32;   // bytes of 32 columns
@@ -208,12 +209,10 @@ void attention_scores(const Attention& a, int begin, int end) {
   if (!widened(a)) return a.kv == Dtype::f16 ? score_direct<uint16_t>(a, k, begin, end) : score_direct<float>(a, k, begin, end);
   float* wide = a.work + size_t(queries) * size_t(a.d);
   const size_t tile_floats = size_t(a.d) * 16;
+  const auto widen = a.kv == Dtype::f16 ? widen_k : a.kv == Dtype::q8_0 ? widen_codes_k<Dtype::q8_0> : widen_codes_k<Dtype::q4_0>;
   for (int t = begin; t < end; t += piece) {
     const int stop = min_int(end, t + piece);
-    for (int i = t; i < stop; i++) {
-      const auto widen = a.kv == Dtype::f16 ? widen_k : a.kv == Dtype::q8_0 ? widen_codes_k<Dtype::q8_0> : widen_codes_k<Dtype::q4_0>;
-      widen(a, k, i, wide + size_t(i - t) * tile_floats);
-    }
+    for (int i = t; i < stop; i++) widen(a, k, i, wide + size_t(i - t) * tile_floats);
     score_piece<float>(a, Widened(wide, tile_floats, t, stop).tiles, t, stop);
   }
 }
@@ -333,14 +332,9 @@ void attention_sum(const Attention& a, int begin, int end) {
     } else if (direct) {
       sum_piece(a, Values<float>{v, size_t(a.dv), 16, size_t(begin)}, j, stop, sums, width);
     } else {
-      for (int i = j & ~15; i < stop; i += 16) {
-        const int tile = i / 16, from = max_int(j - i, 0), n = min_int(stop - i, 16);
-        float* to = wide + size_t(i - (j & ~15)) * 16;
-        if (a.kv == Dtype::f16) widen_v<uint16_t>(a, v, tile, from, n, begin, end, to);
-        else if (a.kv == Dtype::f32) widen_v<float>(a, v, tile, from, n, begin, end, to);
-        else if (a.kv == Dtype::q8_0) widen_codes_v<Dtype::q8_0>(a, v, tile, begin, end, to);
-        else widen_codes_v<Dtype::q4_0>(a, v, tile, begin, end, to);
-      }
+      const auto widen = a.kv == Dtype::f16 ? widen_v<uint16_t> : a.kv == Dtype::f32 ? widen_v<float>
+                         : a.kv == Dtype::q8_0 ? widen_codes_v<Dtype::q8_0> : widen_codes_v<Dtype::q4_0>;
+      for (int t = j / 16; t < up16(stop) / 16; t++) widen(a, v, t, begin, end, wide + size_t(t - j / 16) * 256);
       sum_piece(a, Values<float>{Widened(wide, 256, j / 16, up16(stop) / 16).tiles, 16, kPanelFloats}, j, stop, sums, width);
     }
   }

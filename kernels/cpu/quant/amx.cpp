@@ -79,9 +79,9 @@ void pack(const QuantCode& code, const Matmul& m, int t, int b, int blocks, cons
   const int B = large ? 256 : 32, values = blocks * B, k = large ? 64 : 32, pairs = B / code.sub / 2;
   const int count = min_int(16, m.T - t);
   for (int i = 0; i < count;) {
-    const int n = count - i >= kTile ? kTile : 1;
+    const int n = count - i >= kActTile ? kActTile : 1;
     const ActTile a = tile_from(family, m.act, m.K, t + i, n, b);
-    if (n == kTile) rows_of_four(a.q, values, k, to.q + i * k);
+    if (n == kActTile) rows_of_four(a.q, values, k, to.q + i * k);
     else for (int j = 0; j < values; j += k) memcpy(to.q + j * 16 + i * k, a.q + j, size_t(k));
     for (int j = 0; j < n; j++, i++) {
       for (int block = 0; block < blocks; block++) {

@@ -283,7 +283,7 @@ const QuantSet quant_set_avx2 = {
   .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, \
            x16_rows<Type, 1>, two_of<Type>(),                                      \
            {fill_plain<Type>, fill_x16<Type, Lanes256>}, &quant_set_avx2.name.own, \
-           panel_tile<Shape<Type>, 1>, panel_tile<Shape<Type>, kTile>, nullptr},
+           panel_tile<Shape<Type>, 1>, panel_tile<Shape<Type>, kActTile>, nullptr},
     TL_INTEGER_TYPES(TL_ROW)
 #undef TL_ROW
 };

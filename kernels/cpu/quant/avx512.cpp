@@ -22,7 +22,7 @@ const QuantSet quant_set_avx512 = {
 #define TL_ROW(Type, name)                                                                                            \
   .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, x16_rows<Type, Lanes512>, nullptr, \
            {fill_plain<Type>, fill_x16<Type, Lanes512>}, &quant_set_avx512.name.own,                                  \
-           panel_tile<Shape<Type>, Lanes512, 1>, panel_tile<Shape<Type>, Lanes512, kTile>, panel_tile<Shape<Type>, Lanes512, 2 * kTile>},
+           panel_tile<Shape<Type>, Lanes512, 1>, panel_tile<Shape<Type>, Lanes512, kActTile>, panel_tile<Shape<Type>, Lanes512, 2 * kActTile>},
     TL_INTEGER_TYPES(TL_ROW)
 #undef TL_ROW
 };

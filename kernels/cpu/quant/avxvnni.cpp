@@ -24,7 +24,7 @@ static const QuantSet set = {
 #define TL_ROW(Type, name)                                                                                            \
   .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, x16_rows<Type, Lanes256>, nullptr, \
            {}, &quant_set_avx2.name.own,                                                                              \
-           panel_tile<Shape<Type>, Lanes256, 1>, panel_tile<Shape<Type>, Lanes256, kTile>, nullptr},
+           panel_tile<Shape<Type>, Lanes256, 1>, panel_tile<Shape<Type>, Lanes256, kActTile>, nullptr},
     TL_COMMON_TYPES(TL_ROW)
 #undef TL_ROW
 };

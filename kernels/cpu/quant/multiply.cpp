@@ -6,18 +6,18 @@ namespace {
 
 // A panel, whose first block is b, times tokens t0..t1-1.
 void panel_tokens(const QuantCode& code, const Matmul& m, const Panel& p, int blocks, int b, int t0, int t1, int r) {
-  constexpr int kTokens = 2 * kTile;
+  constexpr int kTokens = 2 * kActTile;
   const Family family = info(code.type).family;
   const size_t row_bytes = size_t(min_int(16, m.r1 - r)) * 4;
   const bool first = b == 0, part = row_bytes < 64;
   float tmp[kTokens * 16];
   for (int t = t0; t < t1;) {
-    const int n = code.eight && t1 - t >= kTokens ? kTokens : m.T - t >= kTile ? kTile : 1;
-    ActTile a[2] = {tile_from(family, m.act, m.K, t, min_int(n, kTile), b), {}};
-    if (n == kTokens) a[1] = tile_from(family, m.act, m.K, t + kTile, kTile, b);
+    const int n = code.eight && t1 - t >= kTokens ? kTokens : m.T - t >= kActTile ? kActTile : 1;
+    ActTile a[2] = {tile_from(family, m.act, m.K, t, min_int(n, kActTile), b), {}};
+    if (n == kTokens) a[1] = tile_from(family, m.act, m.K, t + kActTile, kActTile, b);
     float* out = m.y + size_t(t) * m.ldy + r;
     for (int i = 0; part && !first && i < n; i++) memcpy(tmp + i * 16, out + size_t(i) * m.ldy, row_bytes);
-    const QuantCode::Tile tile = n == 1 ? code.one : n == kTile ? code.four : code.eight;
+    const QuantCode::Tile tile = n == 1 ? code.one : n == kActTile ? code.four : code.eight;
     tile(p, blocks, a, part ? tmp : out, part ? 16 : m.ldy, first);
     for (int i = 0; part && i < n; i++) memcpy(out + size_t(i) * m.ldy, tmp + i * 16, row_bytes);
     t += n;
@@ -79,7 +79,7 @@ void unpack(const QuantCode& code, bool x16, const Matmul& m, int r, int b0, int
 
 // A panel pays from the second token on; of groups, whose rows lie in lanes already, with a whole tile.
 void multiply(const QuantCode& code, bool x16, const Matmul& m) {
-  if (m.T >= (x16 ? kTile : 2)) panels(code, x16, m);
+  if (m.T >= (x16 ? kActTile : 2)) panels(code, x16, m);
   else if (x16) few_x16(code, m);
   else one_plain(code, m);
 }

@@ -35,7 +35,7 @@ template <int T, int words, int offset>
 inline void products(const uint8_t* code, const int8_t* q, int32x4_t (*s)[2]) {
   const auto weights = [](const uint8_t* p) { return offset ? vsubq_s8(load_s8(p), vdupq_n_s8(offset)) : load_s8(p); };
 #if TL_I8MM
-  if constexpr (T == kTile) {  // pairs of rows by pairs of tokens
+  if constexpr (T == kActTile) {  // pairs of rows by pairs of tokens
     int32x4_t m[2][4];
     TL_UNROLL for (int i = 0; i < 8; i++) m[i / 4][i % 4] = vdupq_n_s32(0);
     TL_UNROLL for (int i = 0; i < words; i += 2) {
@@ -61,7 +61,7 @@ inline void products(const uint8_t* code, const int8_t* q, int32x4_t (*s)[2]) {
   TL_UNROLL for (int t = 0; t < T; t++) s[t][0] = s[t][1] = vdupq_n_s32(0);
   TL_UNROLL for (int i = 0; i < words; i++) {
     const int8x16_t v[2] = {weights(code + i * 64), weights(code + i * 64 + 16)};
-    if constexpr (T == kTile) {
+    if constexpr (T == kActTile) {
       const int8x16_t x = vld1q_s8(q + i * 16);
       TL_UNROLL for (int h = 0; h < 2; h++) {
         s[0][h] = vdotq_laneq_s32(s[0][h], v[h], x, 0);
@@ -201,7 +201,7 @@ static const QuantSet set = {
 #define TL_ROW(Type, name)                                                                                  \
   .name = {Dtype::name, Type::kSub, Type::kOffset, Type::kMinAt >= 0, rows8<Type>, x16_rows<Type>, nullptr, \
            {fill_plain<Type>, fill_x16<Type, LanesNeon>}, &set.name.own,                                    \
-           panel_tile<Shape<Type>, 1>, panel_tile<Shape<Type>, kTile>, nullptr},
+           panel_tile<Shape<Type>, 1>, panel_tile<Shape<Type>, kActTile>, nullptr},
     TL_INTEGER_TYPES(TL_ROW)
 #undef TL_ROW
 };

@@ -6,7 +6,7 @@
 //                                       multiple of 32): order of floats, and above infinity for NaN
 //   round32<n>(x, ldx, id, to, sums)    32 values x * id of each token, rounded, four of one after four of another; and the sums of
 //                                       each token's first 16 and last 16: sums[0], sums[1]
-// n is 1 or kTile.
+// n is 1 or kActTile.
 #pragma once
 #include "kernels/cpu/act.h"
 
@@ -57,18 +57,18 @@ bool quantize_tile(const float* x, size_t ldx, int K, const ActTile& a) {
 }
 
 template <int B>
-bool quantize_tokens(Family family, const float* x, size_t ldx, int T, int K, void* act) {
+bool quantize_tokens(const float* x, size_t ldx, int T, int K, void* act) {
   bool ok = true;
   for (int t = 0, n; t < T; t += n) {
-    n = T - t >= kTile ? kTile : 1;
-    const ActTile a = act_tile(family, act, K, t, n);
+    n = T - t >= kActTile ? kActTile : 1;
+    const ActTile a = act_tile(B == 256 ? Family::block256 : Family::block32, act, K, t, n);
     const float* rows = x + size_t(t) * ldx;
-    ok &= n == kTile ? quantize_tile<B, kTile>(rows, ldx, K, a) : quantize_tile<B, 1>(rows, ldx, K, a);
+    ok &= n == kActTile ? quantize_tile<B, kActTile>(rows, ldx, K, a) : quantize_tile<B, 1>(rows, ldx, K, a);
   }
   return ok;
 }
 bool quantize(Family family, const float* x, size_t ldx, int T, int K, void* act) {
-  return (family == Family::block256 ? quantize_tokens<256> : quantize_tokens<32>)(family, x, ldx, T, K, act);
+  return (family == Family::block256 ? quantize_tokens<256> : quantize_tokens<32>)(x, ldx, T, K, act);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ void rows(const void* w, int K, bool x16, const void* act, int T, float* y, size
       if constexpr (B == 256) Type::scales(block, scale, least);
       const float d = load_f16(block + Type::kScaleAt), m = Type::kMinAt < 0 ? 0.0f : load_f16(block + Type::kMinAt);
       for (int t = 0; t < T; t++) {
-        const int first = t / kTile * kTile, n = T - first >= kTile ? kTile : 1, token = n == 1 ? 0 : t - first;
+        const int first = t / kActTile * kActTile, n = T - first >= kActTile ? kActTile : 1, token = n == 1 ? 0 : t - first;
         const ActTile a = act_tile(family, act, K, n == 1 ? t : first, n);
         const float dx = a.dx[b * n + token];
         float acc = b ? y[size_t(t) * ldy + r] : 0.0f;

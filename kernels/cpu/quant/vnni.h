@@ -34,7 +34,7 @@ template <class Type, class L, int T>
 [[gnu::noinline]] void panel_tile(const Panel& p, int blocks, const ActTile* a, float* y, size_t ldy, bool first) {
   using V = typename L::V;
   using F = typename L::F;
-  constexpr int H = L::kParts, kLanes = 16 / H, B = Type::kBlock, kSubs = B / Type::kSub, n = T == 1 ? 1 : kTile;
+  constexpr int H = L::kParts, kLanes = 16 / H, B = Type::kBlock, kSubs = B / Type::kSub, n = T == 1 ? 1 : kActTile;
   constexpr int kSubsEach = B == 32 ? 1 : 2;  // sub-blocks in one step: their scales lie in pairs
   constexpr bool kNarrow = is_narrow<Type>();
   constexpr int kGroup = kNarrow ? 4 : Type::kSub / 4;  // words between two multiplications by the sub-scale
